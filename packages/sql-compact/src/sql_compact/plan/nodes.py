@@ -1,0 +1,195 @@
+"""Typed, immutable query plan: what DataFusion planned, in relational terms.
+
+Columns are referred to by position in the input row, as in Substrait. Every node is
+hashable, so equal sub-plans fold once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+import pyarrow as pa
+
+
+# --- scalar expressions ---------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnRef:
+    """The input row's column at ``index``."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A constant; ``value`` is None for NULL."""
+
+    value: object
+    type: pa.DataType
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A scalar function of its arguments, by Substrait name."""
+
+    name: str
+    arguments: tuple[Expression, ...]
+    type: pa.DataType | None
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    input: Expression
+    type: pa.DataType
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """``CASE WHEN condition THEN value ... ELSE otherwise END``."""
+
+    branches: tuple[tuple[Expression, Expression], ...]
+    otherwise: Expression | None
+
+
+@dataclass(frozen=True, slots=True)
+class InList:
+    """``value IN (options)``."""
+
+    value: Expression
+    options: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """An aggregate over the whole partition: ``f(...) OVER (PARTITION BY ...)``."""
+
+    function: str
+    arguments: tuple[Expression, ...]
+    partition: tuple[Expression, ...]
+
+
+Expression = ColumnRef | Literal | Call | Cast | Case | InList | Window
+
+
+# --- relations ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Scan of the named columns of a table, in this order."""
+
+    table: str
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """Rows written in the query itself."""
+
+    rows: tuple[tuple[Literal, ...], ...]
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """The input's columns followed by the computed ones."""
+
+    input: Plan
+    expressions: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Emit:
+    """The input's columns at these positions."""
+
+    input: Plan
+    columns: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    input: Plan
+    condition: Expression
+
+
+class JoinKind(Enum):
+    """Join types by their SQL names."""
+
+    INNER = "INNER JOIN"
+    LEFT = "LEFT JOIN"
+    RIGHT = "RIGHT JOIN"
+    FULL = "FULL JOIN"
+    LEFT_SEMI = "LEFT SEMI JOIN"
+    LEFT_ANTI = "LEFT ANTI JOIN"
+    RIGHT_SEMI = "RIGHT SEMI JOIN"
+    RIGHT_ANTI = "RIGHT ANTI JOIN"
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """Left columns followed by right columns (semi and anti joins: one side's only)."""
+
+    kind: JoinKind
+    left: Plan
+    right: Plan
+    condition: Expression | None
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One aggregate: ``function(DISTINCT arguments) FILTER (WHERE filter)``."""
+
+    function: str
+    arguments: tuple[Expression, ...]
+    distinct: bool
+    filter: Expression | None
+    type: pa.DataType | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """Group keys followed by measures. Without keys there is always one row."""
+
+    input: Plan
+    keys: tuple[Expression, ...]
+    measures: tuple[Measure, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class UnionAll:
+    inputs: tuple[Plan, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SortKey:
+    expression: Expression
+    descending: bool
+    nulls_first: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Sort:
+    input: Plan
+    keys: tuple[SortKey, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """``LIMIT count OFFSET offset``; ``count`` is None without a limit."""
+
+    input: Plan
+    offset: int
+    count: int | None
+
+
+Plan = Read | Values | Project | Emit | Filter | Join | Aggregate | UnionAll | Sort | Fetch
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A whole plan and the names of its output columns."""
+
+    root: Plan
+    names: tuple[str, ...]
