@@ -1,9 +1,10 @@
 """Sizes of the model and the shapes of its tables."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from types import MappingProxyType
-from typing import Final, Mapping
+from typing import Final
 
 from .errors import ConfigError
 

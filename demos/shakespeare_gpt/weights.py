@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from .config import TABLE_DIMS, GPTConfig
 
-__all__ = ["RESIDUAL_TABLES", "is_matrix", "initial_weights"]
+__all__ = ["RESIDUAL_TABLES", "initial_weights", "is_matrix"]
 
 #: Tables whose products are added to the residual stream. Their deviation is divided by
 #: ``sqrt(2 * layers)``, so that the stream's variance does not grow with depth

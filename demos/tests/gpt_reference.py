@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import torch
-import torch.nn.functional as F
 from datafusion import SessionContext, udf
 from ddxdb import ad
 from scipy.special import erf as scipy_erf
 from shakespeare_gpt.config import TABLE_DIMS, GPTConfig
+from torch.nn import functional
 
 _MASK = 0xFFFFFFFF
 
@@ -72,17 +72,17 @@ def reference_loss(
     stream = stream * keep(0, batch, context, width)
     future = torch.ones(context, context, dtype=torch.bool).triu(1)
     for layer in range(config.layers):
-        normed = F.layer_norm(stream, (width,), weights["ln_attn"][layer])
+        normed = functional.layer_norm(stream, (width,), weights["ln_attn"][layer])
         q, k, v = torch.einsum("btc,phdc->pbhtd", normed, weights["attn_qkv"][layer])
         scores = (q @ k.transpose(-1, -2) / head_width**0.5).masked_fill(future, float("-inf"))
         attention = scores.softmax(-1) * keep(3 * layer + 1, batch, heads, context, context)
         mixed = torch.einsum("bhtd,chd->btc", attention @ v, weights["attn_out"][layer])
         stream = stream + mixed * keep(3 * layer + 2, batch, context, width)
-        normed = F.layer_norm(stream, (width,), weights["ln_mlp"][layer])
-        hidden = F.gelu(normed @ weights["mlp_in"][layer].T) @ weights["mlp_out"][layer].T
+        normed = functional.layer_norm(stream, (width,), weights["ln_mlp"][layer])
+        hidden = functional.gelu(normed @ weights["mlp_in"][layer].T) @ weights["mlp_out"][layer].T
         stream = stream + hidden * keep(3 * layer + 3, batch, context, width)
-    logits = F.layer_norm(stream, (width,), weights["ln_final"]) @ weights["wte"].T
-    return F.cross_entropy(logits.flatten(0, 1), torch.from_numpy(targets).flatten())
+    logits = functional.layer_norm(stream, (width,), weights["ln_final"]) @ weights["wte"].T
+    return functional.cross_entropy(logits.flatten(0, 1), torch.from_numpy(targets).flatten())
 
 
 def row_engine(
@@ -110,9 +110,7 @@ def row_engine(
     )
     for count in (3, 4):
         types = [double, *[integer] * (3 + count)]
-        context.register_udf(
-            udf(_keep_rows, types, double, "immutable", f"dropout_keep_{count}")
-        )
+        context.register_udf(udf(_keep_rows, types, double, "immutable", f"dropout_keep_{count}"))
     return context
 
 

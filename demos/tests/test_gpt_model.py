@@ -21,9 +21,7 @@ HYPER = {"seed": 1337, "step": 3}
 
 
 def small(layers: int, dropout: float) -> GPTConfig:
-    return GPTConfig(
-        layers=layers, heads=2, width=8, context=4, vocabulary=7, dropout=dropout
-    )
+    return GPTConfig(layers=layers, heads=2, width=8, context=4, vocabulary=7, dropout=dropout)
 
 
 def draw(config: GPTConfig) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:

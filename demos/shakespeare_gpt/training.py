@@ -1,0 +1,238 @@
+"""The run itself: session, updates, evaluations, and what is left at the end."""
+
+import statistics
+import sys
+import time
+from collections.abc import Mapping
+from itertools import islice
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import xarray as xr
+from sql_resident import AdamW, BatchInput, TrainingSession, WarmupCosine
+from tqdm import tqdm
+
+from .batches import BatchSource, Stream
+from .config import TABLE_DIMS, GPTConfig
+from .data import encode, find_text, split
+from .errors import DemoError
+from .metrics import Metrics, open_metrics
+from .model import loss_sql
+from .plots import plot_losses
+from .sampling import SQLModel, characters
+from .settings import Settings
+from .weights import initial_weights, is_matrix
+
+__all__ = ["RECIPE_SCHEDULE", "build_session", "train"]
+
+#: Learning rate of every run, however few of its updates are made.
+RECIPE_SCHEDULE = WarmupCosine(peak=1e-3, floor=1e-4, warmup=100, total=5000)
+_WEIGHT_DECAY = 0.1
+_REPORTED_LOSSES = 5
+
+
+def build_session(
+    settings: Settings, weights: Mapping[str, npt.NDArray[np.floating]]
+) -> TrainingSession:
+    """The training session of ``settings``, starting from ``weights``.
+
+    AdamW with betas (0.9, 0.99), weight decay 0.1 on matrices only, gradients clipped to a global
+    norm of 1, and the learning rate of :data:`RECIPE_SCHEDULE`.
+    """
+    config = settings.model
+    tokens = BatchInput(
+        dims=("b", "t"),
+        shape=(settings.batch, config.context),
+        column="token",
+        domain=config.vocabulary,
+    )
+    return TrainingSession(
+        loss=loss_sql(config),
+        parameters={name: _table(dims, weights[name]) for name, dims in TABLE_DIMS.items()},
+        batch={"tokens": tokens, "targets": tokens},
+        optimizer=AdamW(
+            betas=(0.9, 0.99),
+            eps=1e-8,
+            weight_decay={n: _WEIGHT_DECAY if is_matrix(n) else 0.0 for n in TABLE_DIMS},
+        ),
+        clip_norm=1.0,
+        learning_rate=RECIPE_SCHEDULE,
+        hyper={"dropout": config.dropout},
+        seed=settings.seed,
+        device=settings.device,
+        precision=settings.precision,
+        compile=settings.compile,
+    )
+
+
+def train(settings: Settings) -> Metrics:
+    """Make one run, printing what it does; returns its metrics."""
+    config = settings.model
+    started = time.perf_counter()
+    try:
+        settings.output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DemoError(f"cannot make the folder {settings.output}: {error.strerror}") from error
+    text = find_text(settings.data, sha256=settings.data_sha256)
+    print(f"text: {text.describe()}")
+    training, validation = split(encode(text.characters), config.context)
+    source = BatchSource(training, validation, settings.batch, config.context, settings.seed)
+    print(f"model: {_sizes(config)}, {config.parameter_count:,} parameters")
+
+    session = build_session(settings, initial_weights(config, settings.seed))
+    print(
+        f"session: {settings.device}, {settings.precision}, "
+        f"planned in {time.perf_counter() - started:.1f} s"
+    )
+    if settings.resume is not None:
+        session.restore(settings.resume)
+        print(f"resumed from {settings.resume} after update {session.step_count}")
+        if session.step_count > settings.steps:
+            raise DemoError(
+                f"{settings.resume} already has {session.step_count} updates, more than "
+                f"--steps {settings.steps}"
+            )
+
+    first_step = session.step_count
+    with open_metrics(settings.output / "metrics.jsonl", first_step=first_step) as metrics:
+        _make_updates(settings, session, source, metrics, started)
+    if settings.checkpoint is not None:
+        session.save(settings.checkpoint)
+        print(f"checkpoint: {settings.checkpoint}")
+    _report(metrics, first_step)
+    print(f"peak memory: {_peak_memory(settings.device)}")
+    plot_losses(settings.output / "loss.png", metrics.updates, metrics.evaluations)
+    _sample(settings, session)
+    print(f"written: {settings.output}/metrics.jsonl, loss.png, sample.txt")
+    return metrics
+
+
+def _make_updates(
+    settings: Settings,
+    session: TrainingSession,
+    source: BatchSource,
+    metrics: Metrics,
+    started: float,
+) -> None:
+    if settings.eval_at_start and session.step_count == 0:
+        _evaluate(settings, session, source, metrics)
+    updates = range(session.step_count, settings.steps)
+    with tqdm(total=settings.steps, initial=session.step_count, unit="update") as bar:
+        for step in updates:
+            if settings.max_seconds is not None:
+                elapsed = time.perf_counter() - started
+                if elapsed >= settings.max_seconds:
+                    tqdm.write(f"stopped by --max-time after {step} updates, {elapsed:.0f} s")
+                    break
+            before = time.perf_counter()
+            report = session.step(source.draw(Stream.UPDATE, step))
+            seconds = time.perf_counter() - before
+            metrics.update(
+                step=session.step_count,
+                loss=report.loss,
+                grad_norm=report.grad_norm,
+                learning_rate=report.learning_rate,
+                seconds=seconds,
+            )
+            bar.set_postfix(loss=f"{report.loss:.4f}", ms=f"{1e3 * seconds:.1f}", refresh=False)
+            bar.update()
+            if session.step_count % settings.eval_interval == 0:
+                _evaluate(settings, session, source, metrics)
+                if settings.checkpoint is not None:
+                    session.save(settings.checkpoint)
+
+
+def _evaluate(
+    settings: Settings, session: TrainingSession, source: BatchSource, metrics: Metrics
+) -> None:
+    step, before = session.step_count, time.perf_counter()
+    losses = {}
+    streams = {"training": Stream.EVALUATE_TRAINING, "validation": Stream.EVALUATE_VALIDATION}
+    for name, stream in streams.items():
+        indices = tqdm(
+            range(settings.eval_batches), desc=f"evaluate {name}", unit="batch", leave=False
+        )
+        losses[name] = statistics.fmean(
+            session.evaluate(source.draw(stream, step, index)) for index in indices
+        )
+    metrics.evaluation(
+        step=step,
+        training_loss=losses["training"],
+        validation_loss=losses["validation"],
+        seconds=time.perf_counter() - before,
+    )
+    tqdm.write(
+        f"after {step} updates: loss {losses['training']:.4f} training, "
+        f"{losses['validation']:.4f} validation"
+    )
+
+
+def _report(metrics: Metrics, first_step: int) -> None:
+    updates = [record for record in metrics.updates if record["step"] > first_step]
+    if not updates:
+        print("no update was made")
+        return
+    for record in updates[:_REPORTED_LOSSES]:
+        print(f"loss of update {record['step']}: {record['loss']!r}")
+    if len(updates) > _REPORTED_LOSSES:
+        print(f"loss of update {updates[-1]['step']}: {updates[-1]['loss']!r}")
+    first, *later = [record["seconds"] for record in updates]
+    line = f"time: first update {first:.2f} s"
+    if later:
+        line += f", then {1e3 * statistics.median(later):.1f} ms an update (median of {len(later)})"
+    print(line)
+
+
+def _sample(settings: Settings, session: TrainingSession) -> None:
+    if settings.sample_length == 0:
+        sample = ""
+    else:
+        state = session.state()
+        model = SQLModel(
+            settings.model,
+            {name: state[name] for name in TABLE_DIMS},
+            device=settings.device,
+            precision=settings.precision,
+        )
+        started = time.perf_counter()
+        drawn = []
+        for character in islice(characters(model, seed=settings.seed), settings.sample_length):
+            drawn.append(character)
+            if time.perf_counter() - started > settings.sample_seconds:
+                break
+        sample = "".join(drawn)
+        cut = ""
+        if len(sample) < settings.sample_length:
+            cut = (
+                f" of {settings.sample_length}, cut after {settings.sample_seconds:g} s "
+                f"(--sample-seconds)"
+            )
+        print(f"sample ({len(sample)} characters{cut}):\n{sample}")
+    (settings.output / "sample.txt").write_text(sample, encoding="utf-8")
+
+
+def _table(dims: tuple[str, ...], values: npt.NDArray[np.floating]) -> xr.DataArray:
+    coords = {dim: np.arange(size) for dim, size in zip(dims, values.shape, strict=True)}
+    return xr.DataArray(values, dims=dims, coords=coords)
+
+
+def _sizes(config: GPTConfig) -> str:
+    return (
+        f"{config.layers} layers, {config.heads} heads, width {config.width}, "
+        f"context {config.context}, dropout {config.dropout:g}"
+    )
+
+
+def _peak_memory(device: str) -> str:
+    try:
+        import resource
+    except ImportError:  # Windows has none
+        line = "of the process not known on this system"
+    else:
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        unit = 1 if sys.platform == "darwin" else 1024  # macOS counts bytes, Linux KiB
+        line = f"{peak * unit / 2**30:.2f} GiB of the process"
+    if device.startswith("cuda"):
+        line += f", {torch.cuda.max_memory_allocated(device) / 2**30:.2f} GiB on {device}"
+    return line
