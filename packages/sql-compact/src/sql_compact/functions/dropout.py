@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from sql_compact.errors import DomainError, ShapeError
-from sql_compact.functions.mask_cpu import kept_mask
-from sql_compact.functions.philox import ROUNDS, WORD, philox4x32, philox4x32_numpy
+from ..errors import DomainError, ShapeError
+from .mask_cpu import kept_mask
+from .philox import ROUNDS, WORD, philox4x32, philox4x32_numpy
 
 MAX_INDICES = 4
 TWO_TO_32 = 4294967296.0

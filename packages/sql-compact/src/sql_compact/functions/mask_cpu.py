@@ -1,4 +1,4 @@
-"""The dropout mask of a dense array on the CPU, in boxes that stay in a core's cache.
+"""The dropout mask of a dense array on the CPU, in boxes that stay in cache.
 
 Numpy's unsigned 64-bit loops do the work: torch's int64 ones were measured at about half their
 speed on AVX2, and 32-bit products widened to 64 bits at less than half.
@@ -20,10 +20,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from sql_compact.functions.philox import MULTIPLIERS, WORD, round_keys
+from .philox import MULTIPLIERS, WORD, round_keys
 
-# Four buffers of this many 64-bit lanes fit a core's second-level cache.
-BLOCKS_PER_BOX = 1 << 13
+# Measured fastest of 2^12 ... 2^18: two megabytes of buffers stay in the last-level cache, and
+# threads seldom wait for the interpreter between two numpy calls.
+BLOCKS_PER_BOX = 1 << 16
 SHIFT = np.uint64(32)
 MASK = np.uint64(WORD)
 M0, M1 = (np.uint64(multiplier) for multiplier in MULTIPLIERS)
@@ -67,8 +68,9 @@ class _Tables:
     """Words after two rounds, split into what depends on rows and on (outer, block).
 
     Attributes:
-        row_c0, block_c0: their exclusive or is word c0.
-        row_c2, block_c2: likewise word c2; (row) has shape (1, rows, 1), (block) (outer, 1, blocks).
+        row_c0, block_c0: their exclusive or is word c0. What is named row has shape (1, rows, 1),
+            what is named block (outer, 1, blocks).
+        row_c2, block_c2: likewise word c2.
         row_c3: word c3 and round three's key, in the high half.
         block_c1: word c1 and round three's key, in the high half.
         lane_keys: keys of rounds four to seven, each word in the high half.
@@ -87,9 +89,7 @@ def _tables(key: tuple[int, int], shape: Shape4, blocks: int) -> _Tables:
     keys = [(np.uint64(k0), np.uint64(k1)) for k0, k1 in round_keys(key)]
     c0 = np.arange(blocks, dtype=np.uint64).reshape(1, 1, blocks)
     c3 = np.arange(shape[0], dtype=np.uint64).reshape(-1, 1, 1)
-    c2, c1 = (
-        axis.reshape(1, -1, 1) for axis in np.indices((shape[1], shape[2]), dtype=np.uint64)
-    )
+    c2, c1 = (axis.reshape(1, -1, 1) for axis in np.indices((shape[1], shape[2]), dtype=np.uint64))
     # Round one: c0 and c1 become functions of the row, c2 and c3 of the block and the outer index.
     product0, product1 = c0 * M0, c2 * M1
     row_c0, row_c1 = (product1 >> SHIFT) ^ c1 ^ keys[0][0], product1 & MASK
@@ -120,9 +120,7 @@ def _boxes(outer: int, rows: int, blocks: int) -> Iterator[Box]:
     )
 
 
-def _fill(
-    kept: npt.NDArray[np.bool_], threshold: int, tables: _Tables, boxes: list[Box]
-) -> None:
+def _fill(kept: npt.NDArray[np.bool_], threshold: int, tables: _Tables, boxes: list[Box]) -> None:
     lanes = np.empty((4, BLOCKS_PER_BOX), dtype=np.uint64)
     reached = np.empty((2, 2 * BLOCKS_PER_BOX), dtype=np.bool_)
     least = np.uint32(threshold)
