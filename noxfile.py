@@ -116,18 +116,9 @@ def _check_wheel(session: nox.Session, name: str, dist: Path, folder: Path) -> N
         requirements = PROJECT["dependency-groups"]["test"]
         run(*install, "--exclude-newer", EXCLUDE_NEWER, *requirements)
         shutil.copytree(ROOT / "packages" / name / "tests", folder / "tests")
-        shutil.copy(ROOT / "pyproject.toml", folder / "pytest-settings.toml")
-        run(
-            *(str(python), "-m", "pytest", "-q", "-c", str(_pytest_settings(folder))),
-            *("--rootdir", str(folder), str(folder / "tests")),
-        )
-
-
-def _pytest_settings(folder: Path) -> Path:
-    """The workspace's pytest settings in a folder of their own."""
-    settings = folder / "pyproject.toml"
-    shutil.move(folder / "pytest-settings.toml", settings)
-    return settings
+        # Pytest's settings, alone in a folder from which no source can be imported.
+        settings = shutil.copy(ROOT / "pyproject.toml", folder / "pyproject.toml")
+        run(str(python), "-m", "pytest", "-q", "-c", str(settings), str(folder / "tests"))
 
 
 def _readme_example(name: str) -> str:
