@@ -1,0 +1,151 @@
+"""Launches of the Triton attention kernels on tensors of the (B, H, T, D) logical shape.
+
+This module imports triton; import it only where kernels are launched.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import triton
+
+from ..errors import ShapeError
+from .attention_config import (
+    BackwardConfig,
+    ForwardConfig,
+    backward_config,
+    block_d,
+    forward_config,
+)
+from .attention_triton import backward_kernel, delta_kernel, forward_kernel
+
+DELTA_ROWS = 64
+INT32_MAX = 2**31 - 1
+
+
+class Dropout(NamedTuple):
+    """0-d tensors p, seed and step on the device of the inputs, and the site."""
+
+    p: torch.Tensor
+    seed: torch.Tensor
+    step: torch.Tensor
+    site: int
+
+
+def _unit_stride(x: torch.Tensor) -> torch.Tensor:
+    """`x`, copied if the kernels cannot read its rows in one piece."""
+    return x if x.stride(-1) == 1 else x.contiguous()
+
+
+def _strides(x: torch.Tensor) -> tuple[int, int, int]:
+    """Strides of batch, head and position. Offsets inside one head are 32-bit in the kernels."""
+    batch, head, position, _ = x.stride()
+    if x.shape[2] * position > INT32_MAX:
+        raise ShapeError(
+            f"attention input of shape {tuple(x.shape)} and strides {x.stride()} spans more than "
+            "2^31 elements within one head; make it contiguous"
+        )
+    return batch, head, position
+
+
+def _limits(config: ForwardConfig | BackwardConfig) -> dict[str, int]:
+    return {} if config.max_registers is None else {"maxnreg": config.max_registers}
+
+
+def launch_forward(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    y: torch.Tensor,
+    lse: torch.Tensor,
+    dropout: Dropout | None,
+    scale: float,
+    causal: bool,
+    precision: str,
+    config: ForwardConfig | None = None,
+) -> None:
+    """Write the output to `y` (B, H, T, D), any strides, and the logsumexp to `lse` (B, H, T)."""
+    q, k, v = _unit_stride(q), _unit_stride(k), _unit_stride(v)
+    batch, heads, length, head_dim = q.shape
+    config = config or forward_config(q.element_size(), head_dim, length)
+    # Without dropout the kernel never reads these pointers.
+    p, seed, step, site = dropout or Dropout(lse, lse, lse, 0)
+    grid = (triton.cdiv(length, config.block_m) * batch * heads,)
+    forward_kernel[grid](
+        q, k, v, y, lse, p, seed, step, site,
+        *_strides(q), *_strides(k), *_strides(v), *_strides(y),
+        batch * heads, heads, length, scale,
+        D=head_dim,
+        BLOCK_D=block_d(head_dim),
+        BM=config.block_m,
+        BN=config.block_n,
+        CAUSAL=causal,
+        DROPOUT=dropout is not None,
+        SPLIT=config.split,
+        CHECK=length % config.block_m != 0 or length % config.block_n != 0,
+        PRECISION=precision,
+        num_warps=config.num_warps,
+        num_stages=config.num_stages,
+        **_limits(config),
+    )  # fmt: skip
+
+
+def launch_backward(
+    dy: torch.Tensor,
+    y: torch.Tensor,
+    lse: torch.Tensor,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    dq: torch.Tensor,
+    dk: torch.Tensor,
+    dv: torch.Tensor,
+    dropout: Dropout | None,
+    scale: float,
+    causal: bool,
+    precision: str,
+    config: BackwardConfig | None = None,
+) -> None:
+    """Write the cotangents of q, k and v to `dq`, `dk` and `dv` (B, H, T, D), any strides."""
+    q, k, v = _unit_stride(q), _unit_stride(k), _unit_stride(v)
+    dy, y = _unit_stride(dy), _unit_stride(y)
+    lse = lse.contiguous()
+    batch, heads, length, head_dim = q.shape
+    config = config or backward_config(q.element_size(), head_dim, length)
+    p, seed, step, site = dropout or Dropout(lse, lse, lse, 0)
+    if config.fused_delta:
+        delta = lse  # The kernel computes delta from y and dy and never reads this pointer.
+    else:
+        delta = torch.empty_like(lse)
+        delta_grid = (triton.cdiv(length, DELTA_ROWS) * batch * heads,)
+        delta_kernel[delta_grid](
+            y, dy, delta, *_strides(y), *_strides(dy), batch * heads, heads, length,
+            D=head_dim,
+            BLOCK_D=block_d(head_dim),
+            BM=DELTA_ROWS,
+        )  # fmt: skip
+    blocks = triton.cdiv(length, config.outer) * batch * heads
+    for kinds in ("both",) if config.together else ("keys", "queries"):
+        grid = (2 * blocks if kinds == "both" else blocks,)
+        backward_kernel[grid](
+            q, k, v, y, dy, lse, delta, dq, dk, dv, p, seed, step, site,
+            *_strides(q), *_strides(k), *_strides(v), *_strides(y), *_strides(dy),
+            *_strides(dq), *_strides(dk), *_strides(dv),
+            batch * heads, heads, length, scale,
+            D=head_dim,
+            BLOCK_D=block_d(head_dim),
+            OUTER=config.outer,
+            INNER=config.inner,
+            CAUSAL=causal,
+            DROPOUT=dropout is not None,
+            WORDS=config.words,
+            FUSED=config.fused_delta,
+            SPLIT=config.split,
+            CHECK=length % config.outer != 0 or length % config.inner != 0,
+            PRECISION=precision,
+            KINDS=kinds,
+            num_warps=config.num_warps,
+            num_stages=config.num_stages,
+            **_limits(config),
+        )  # fmt: skip
