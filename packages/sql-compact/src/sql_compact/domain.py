@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from .errors import DomainError
-from .types import DType, dtype_of_numpy
+from .dtypes import DType, dtype_of_numpy
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,6 @@ class Call:
 
     name: str
     arguments: tuple[Expression, ...]
-    type: pa.DataType | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +87,7 @@ class Read:
 class Values:
     """Rows written in the query itself."""
 
-    rows: tuple[tuple[Literal, ...], ...]
+    rows: tuple[tuple[Expression, ...], ...]
     width: int
 
 
@@ -145,7 +144,6 @@ class Measure:
     arguments: tuple[Expression, ...]
     distinct: bool
     filter: Expression | None
-    type: pa.DataType | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,270 @@
+"""Reader of Substrait: decodes a serialized plan into :mod:`sql_compact.plan.nodes`.
+
+Everything the reader does not know is an :class:`UnsupportedSQL` that names the operator;
+nothing is skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+from substrait.proto import Plan as PlanMessage
+
+from ..errors import UnsupportedSQL
+from . import nodes as n
+
+#: Substrait's join types (enum values) that mean the same here.
+_JOIN_KINDS = {
+    1: n.JoinKind.INNER,
+    2: n.JoinKind.FULL,
+    3: n.JoinKind.LEFT,
+    4: n.JoinKind.RIGHT,
+    5: n.JoinKind.LEFT_SEMI,
+    6: n.JoinKind.LEFT_ANTI,
+    8: n.JoinKind.RIGHT_SEMI,
+    9: n.JoinKind.RIGHT_ANTI,
+}
+_UNION_ALL = 6
+_DISTINCT = 2  # AggregateFunction.AggregationInvocation
+_SORT_DIRECTIONS = {  # enum value -> (descending, nulls first)
+    1: (False, True),
+    2: (False, False),
+    3: (True, True),
+    4: (True, False),
+}
+#: Type variation 1 of Substrait's integers is DataFusion's unsigned integer.
+_SCALAR_TYPES: dict[str, tuple[pa.DataType, ...]] = {
+    "bool": (pa.bool_(),),
+    "i8": (pa.int8(), pa.uint8()),
+    "i16": (pa.int16(), pa.uint16()),
+    "i32": (pa.int32(), pa.uint32()),
+    "i64": (pa.int64(), pa.uint64()),
+    "fp32": (pa.float32(),),
+    "fp64": (pa.float64(),),
+    "string": (pa.string(), pa.large_string(), pa.string_view()),
+    "date": (pa.date32(), pa.date64()),
+}
+_LITERAL_TYPES = {"boolean": "bool"}
+_TIME_UNITS = {0: "s", 3: "ms", 6: "us", 9: "ns"}
+
+
+def read_plan(message: bytes) -> n.Query:
+    """Decode a serialized Substrait plan with one root relation.
+
+    Raises:
+        UnsupportedSQL: the plan uses an operator or expression outside the dialect.
+    """
+    plan = PlanMessage.FromString(message)
+    functions = {
+        e.extension_function.function_anchor: e.extension_function.name.split(":")[0]
+        for e in plan.extensions
+        if e.HasField("extension_function")
+    }
+    if len(plan.relations) != 1 or not plan.relations[0].HasField("root"):
+        raise UnsupportedSQL("plan", "a plan must have exactly one root relation")
+    root = plan.relations[0].root
+    return n.Query(_Reader(functions).relation(root.input), tuple(root.names))
+
+
+class _Reader:
+    def __init__(self, functions: dict[int, str]) -> None:
+        self._functions = functions
+
+    # --- relations --------------------------------------------------------------------
+
+    def relation(self, rel) -> n.Plan:
+        kind = rel.WhichOneof("rel_type")
+        reader: Callable | None = getattr(self, f"_{kind}", None)
+        if reader is None:
+            raise UnsupportedSQL(str(kind).upper(), "this relational operator is not read")
+        message = getattr(rel, kind)
+        out = reader(message)
+        if message.HasField("common") and message.common.HasField("emit"):
+            out = n.Emit(out, tuple(message.common.emit.output_mapping))
+        return out
+
+    def _read(self, message) -> n.Plan:
+        names = list(message.base_schema.names)
+        if message.HasField("filter"):
+            raise UnsupportedSQL("scan filter", "a filter inside a table scan is not read")
+        if message.HasField("virtual_table"):
+            rows = tuple(
+                tuple(map(self._expression, row.fields))
+                for row in message.virtual_table.expressions
+            )
+            return n.Values(rows, len(names))
+        if not message.HasField("named_table"):
+            raise UnsupportedSQL("scan", "only named tables and literal rows can be read")
+        if message.HasField("projection"):
+            names = [names[item.field] for item in message.projection.select.struct_items]
+        return n.Read(".".join(message.named_table.names), tuple(names))
+
+    def _project(self, message) -> n.Plan:
+        return n.Project(
+            self.relation(message.input), tuple(map(self._expression, message.expressions))
+        )
+
+    def _filter(self, message) -> n.Plan:
+        return n.Filter(self.relation(message.input), self._expression(message.condition))
+
+    def _join(self, message) -> n.Plan:
+        kind = _JOIN_KINDS.get(message.type)
+        if kind is None:
+            raise UnsupportedSQL("JOIN", f"Substrait join type {message.type} is not read")
+        condition = self._expression(message.expression) if message.HasField("expression") else None
+        if message.HasField("post_join_filter"):
+            extra = self._expression(message.post_join_filter)
+            condition = extra if condition is None else n.Call("and", (condition, extra))
+        return n.Join(kind, self.relation(message.left), self.relation(message.right), condition)
+
+    def _cross(self, message) -> n.Plan:
+        left, right = self.relation(message.left), self.relation(message.right)
+        return n.Join(n.JoinKind.INNER, left, right, None)
+
+    def _aggregate(self, message) -> n.Plan:
+        if len(message.groupings) > 1:
+            raise UnsupportedSQL("GROUPING SETS", "only one list of group keys is supported")
+        keys: tuple[n.Expression, ...] = ()
+        if message.groupings:
+            grouping = message.groupings[0]
+            expressions = [message.grouping_expressions[i] for i in grouping.expression_references]
+            keys = tuple(map(self._expression, expressions))
+        measures = tuple(self._measure(m) for m in message.measures)
+        return n.Aggregate(self.relation(message.input), keys, measures)
+
+    def _measure(self, message) -> n.Measure:
+        function = message.measure
+        name = self._functions[function.function_reference]
+        if function.sorts:
+            raise UnsupportedSQL(f"{name.upper()}(... ORDER BY)", "ordered aggregates are not read")
+        condition = self._expression(message.filter) if message.HasField("filter") else None
+        return n.Measure(
+            name,
+            self._arguments(function.arguments),
+            function.invocation == _DISTINCT,
+            condition,
+        )
+
+    def _set(self, message) -> n.Plan:
+        if message.op != _UNION_ALL:
+            raise UnsupportedSQL("set operation", f"Substrait set operation {message.op}")
+        return n.UnionAll(tuple(map(self.relation, message.inputs)))
+
+    def _sort(self, message) -> n.Plan:
+        keys = []
+        for sort in message.sorts:
+            if sort.direction not in _SORT_DIRECTIONS:
+                raise UnsupportedSQL("ORDER BY", f"sort direction {sort.direction} is not read")
+            descending, nulls_first = _SORT_DIRECTIONS[sort.direction]
+            keys.append(n.SortKey(self._expression(sort.expr), descending, nulls_first))
+        return n.Sort(self.relation(message.input), tuple(keys))
+
+    def _fetch(self, message) -> n.Plan:
+        count = message.count_expr if message.HasField("count_expr") else None
+        offset = message.offset_expr if message.HasField("offset_expr") else None
+        return n.Fetch(
+            self.relation(message.input),
+            self._row_count(offset, "OFFSET") or 0,
+            self._row_count(count, "LIMIT"),
+        )
+
+    def _row_count(self, message, operator: str) -> int | None:
+        if message is None:
+            return None
+        expression = self._expression(message)
+        if not isinstance(expression, n.Literal):
+            raise UnsupportedSQL(operator, "the number of rows must be a literal")
+        return None if expression.value is None else int(expression.value)
+
+    # --- expressions ------------------------------------------------------------------
+
+    def _arguments(self, arguments) -> tuple[n.Expression, ...]:
+        return tuple(self._expression(argument.value) for argument in arguments)
+
+    def _expression(self, message) -> n.Expression:
+        kind = message.WhichOneof("rex_type")
+        if kind == "selection":
+            return n.ColumnRef(message.selection.direct_reference.struct_field.field)
+        if kind == "literal":
+            return self._literal(message.literal)
+        if kind == "scalar_function":
+            call = message.scalar_function
+            return n.Call(
+                self._functions[call.function_reference], self._arguments(call.arguments)
+            )
+        if kind == "cast":
+            return n.Cast(self._expression(message.cast.input), _type(message.cast.type))
+        if kind == "if_then":
+            return self._case(message.if_then)
+        if kind == "singular_or_list":
+            options = tuple(map(self._expression, message.singular_or_list.options))
+            return n.InList(self._expression(message.singular_or_list.value), options)
+        if kind == "window_function":
+            return self._window(message.window_function)
+        if kind == "subquery":
+            raise UnsupportedSQL("subquery", "a subquery was left inside an expression")
+        raise UnsupportedSQL(str(kind), "this kind of expression is not read")
+
+    def _case(self, message) -> n.Case:
+        branches = tuple(
+            (self._expression(getattr(clause, "if")), self._expression(clause.then))
+            for clause in message.ifs
+        )
+        has_else = message.HasField("else")
+        return n.Case(branches, self._expression(getattr(message, "else")) if has_else else None)
+
+    def _window(self, message) -> n.Window:
+        name = self._functions[message.function_reference]
+        # A bound left out is unbounded; without ORDER BY the rest is the whole partition.
+        bounds = (message.lower_bound, message.upper_bound)
+        whole = all(b.WhichOneof("kind") in (None, "unbounded") for b in bounds)
+        if message.sorts or not whole:
+            raise UnsupportedSQL(
+                f"{name.upper()}(...) OVER",
+                "only windows over the whole partition are supported",
+                "Leave out ORDER BY and frame bounds inside OVER",
+            )
+        return n.Window(
+            name,
+            self._arguments(message.arguments),
+            tuple(map(self._expression, message.partitions)),
+        )
+
+    def _literal(self, message) -> n.Literal:
+        kind = message.WhichOneof("literal_type")
+        if kind == "null":
+            return n.Literal(None, _type(message.null))
+        if kind in ("precision_timestamp", "precision_timestamp_tz"):
+            stamp = getattr(message, kind)
+            unit = _TIME_UNITS[stamp.precision]
+            zone = "UTC" if kind.endswith("tz") else None
+            return n.Literal(stamp.value, pa.timestamp(unit, tz=zone))
+        if kind == "var_char":
+            return n.Literal(message.var_char.value, pa.string())
+        name = _LITERAL_TYPES.get(kind, kind)
+        if name not in _SCALAR_TYPES:
+            raise UnsupportedSQL(f"literal of type {kind}", "this type of literal is not read")
+        variation = message.type_variation_reference
+        return n.Literal(getattr(message, kind), _variation(name, variation))
+
+
+def _variation(name: str, variation: int) -> pa.DataType:
+    types = _SCALAR_TYPES[name]
+    if variation >= len(types):
+        raise UnsupportedSQL(f"type {name}", f"type variation {variation} is not read")
+    return types[variation]
+
+
+def _type(message) -> pa.DataType:
+    kind = message.WhichOneof("kind")
+    if kind in _SCALAR_TYPES:
+        return _variation(kind, getattr(message, kind).type_variation_reference)
+    if kind in ("precision_timestamp", "precision_timestamp_tz"):
+        unit = _TIME_UNITS[getattr(message, kind).precision]
+        return pa.timestamp(unit, tz="UTC" if kind.endswith("tz") else None)
+    if kind == "decimal":
+        return pa.decimal128(message.decimal.precision, message.decimal.scale)
+    if kind == "varchar":
+        return pa.string()
+    raise UnsupportedSQL(f"type {kind}", "this type is not read")

@@ -1,0 +1,372 @@
+"""Scalar expressions over a relation, with SQL's three-valued logic.
+
+Evaluation gives a column: its value, and where it is NULL. A comparison, function or
+operator of a NULL is NULL, except for the few functions in :data:`_SPECIAL` that SQL
+defines on NULL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from ..domain import Domain, Range
+from ..dtypes import DType, dtype_of_arrow
+from ..errors import UnsupportedSQL
+from ..functions.registry import ScalarFunction, scalar_function
+from ..plan import nodes as n
+from ..tensor.graph import scalar_value
+from ..tensor.labelled import Tensor, TensorBuilder
+from .model import Coded, Column, Coordinate, Relation, Values
+
+_COMPARISONS = ("equal", "not_equal", "lt", "lte", "gt", "gte")
+_WindowEvaluator = Callable[[n.Window, Relation], Column]
+
+
+class Expressions:
+    """Evaluates scalar expressions; ``window`` evaluates aggregates OVER a partition."""
+
+    def __init__(self, builder: TensorBuilder, window: _WindowEvaluator) -> None:
+        self._b = builder
+        self._window = window
+
+    # --- columns ----------------------------------------------------------------------
+
+    def value_of(self, column: Column) -> Values:
+        """The column as numbers.
+
+        Raises:
+            UnsupportedSQL: its values are text or dates.
+        """
+        if isinstance(column, Values):
+            return column
+        if isinstance(column, Coordinate):
+            return Values(self._domain_values(column.domain, self._b.iota(column.axis), column))
+        return Values(self._domain_values(column.domain, column.code, column), column.valid)
+
+    def _domain_values(self, domain: Domain, code: Tensor, column: Column) -> Tensor:
+        if isinstance(domain, Range):
+            code = self._b.cast(code, domain.dtype)
+            if domain.start == 0:
+                return code
+            return self._b.map("add", code, self._b.constant(domain.start, domain.dtype))
+        if domain.dtype is None:
+            raise UnsupportedSQL(
+                "expression",
+                f"arithmetic on coordinate values of type {domain.array.dtype}",
+                "Compare them with other coordinates or literals of the same type instead",
+            )
+        table = self._b.graph.data(domain.array, domain.dtype)
+        if isinstance(column, Coordinate):
+            return Tensor(table, (column.axis,))
+        return self._b.lookup(table, code)
+
+    def literal(self, literal: n.Literal) -> Values:
+        dtype = dtype_of_arrow(literal.type)
+        if literal.value is None:
+            value = self._b.constant(0, dtype or DType.FLOAT64)
+            return Values(value, self._b.constant(False, DType.BOOL))
+        if dtype is None:
+            raise UnsupportedSQL(
+                "literal", f"{literal.value!r} of type {literal.type} inside arithmetic"
+            )
+        return Values(self._b.constant(literal.value, dtype))
+
+    # --- evaluation -------------------------------------------------------------------
+
+    def evaluate(self, expression: n.Expression, relation: Relation) -> Column:
+        """The expression as a column over (some of) the relation's axes.
+
+        Raises:
+            UnsupportedSQL: it uses a function or type that does not fold.
+        """
+        match expression:
+            case n.ColumnRef(index):
+                return relation.columns[index]
+            case n.Literal():
+                return self.literal(expression)
+            case n.Cast(operand, kind):
+                return self._cast(self.evaluate(operand, relation), kind)
+            case n.Case(branches, otherwise):
+                return self._case(branches, otherwise, relation)
+            case n.InList(value, options):
+                tests = [n.Call("equal", (value, option)) for option in options]
+                return self._call(n.Call("or", tuple(tests)), relation)
+            case n.Window():
+                return self._window(expression, relation)
+            case n.Call():
+                return self._call(expression, relation)
+        raise UnsupportedSQL("expression", f"{type(expression).__name__} is not evaluated")
+
+    def condition(self, expression: n.Expression, relation: Relation) -> Tensor | None:
+        """Where the condition is true (not false, not NULL); None: everywhere."""
+        result = self.value_of(self.evaluate(expression, relation))
+        mask = self._b.conjunction((result.value, result.valid))
+        if mask is not None and scalar_value(mask.node) is True:
+            return None
+        return mask
+
+    def _call(self, call: n.Call, relation: Relation) -> Column:
+        special = _SPECIAL.get(call.name)
+        if special is not None:
+            return special(self, call, relation)
+        arguments = [self.evaluate(a, relation) for a in call.arguments]
+        if call.name in _COMPARISONS:
+            return self.compare(call.name, *arguments)
+        function = scalar_function(call.name, len(arguments))
+        operands = [self.value_of(a) for a in arguments]
+        self._refuse_failing(function, operands)
+        valid = self._b.conjunction(o.valid for o in operands)
+        return Values(self._b.map(call.name, *(o.value for o in operands)), valid)
+
+    def _refuse_failing(self, function: ScalarFunction, operands: list[Values]) -> None:
+        """A function that can fail must not run on rows that the query never reads.
+
+        Integer division by a literal other than zero cannot fail; nor can float arithmetic.
+        """
+        if function.fails_where is None or any(o.value.dtype.is_float for o in operands):
+            return
+        divisor = scalar_value(operands[-1].value.node)
+        if function.name in ("divide", "modulus") and divisor not in (None, 0, -1):
+            return
+        raise UnsupportedSQL(
+            f"{function.name}()",
+            "on integers it can fail, and would be evaluated on rows that the query never reads",
+            "Cast its arguments to DOUBLE",
+        )
+
+    def compare(self, name: str, left: Column, right: Column) -> Values:
+        """A comparison; NULL where either side is."""
+        valid = self._b.conjunction((left.valid, right.valid))
+        if name in ("equal", "not_equal") and not isinstance(left, Values):
+            if not isinstance(right, Values) and left.domain == right.domain:
+                return Values(self._b.map(name, self.code_of(left), self.code_of(right)), valid)
+        a, b = self.value_of(left).value, self.value_of(right).value
+        if a.dtype.is_float or b.dtype.is_float:
+            wide = DType.FLOAT64 if DType.FLOAT64 in (a.dtype, b.dtype) else DType.FLOAT32
+            a, b = (self._b.map("total_order", self._b.cast(t, wide)) for t in (a, b))
+        return Values(self._b.map(name, a, b), valid)
+
+    def code_of(self, column: Coordinate | Coded) -> Tensor:
+        """Positions of the column's values in its domain."""
+        return self._b.iota(column.axis) if isinstance(column, Coordinate) else column.code
+
+    def same(self, left: Column, right: Column) -> Tensor:
+        """IS NOT DISTINCT FROM: true where both are NULL, or equal and neither NULL."""
+        equal = self.compare("equal", left, right)
+        if equal.valid is None:
+            return equal.value
+        both = self._b.map("and", equal.value, equal.valid)
+        if left.valid is None or right.valid is None:
+            return both
+        neither = self._b.map(
+            "and", self._b.map("not", left.valid), self._b.map("not", right.valid)
+        )
+        return self._b.map("or", both, neither)
+
+    def _cast(self, column: Column, kind: pa.DataType) -> Column:
+        dtype = dtype_of_arrow(kind)
+        operand = self.value_of(column)
+        source = operand.value.dtype
+        if dtype is None:
+            raise UnsupportedSQL("CAST", f"casting {source.value} to {kind}")
+        if source is dtype:
+            return column
+        widening = dtype.is_float or source.is_bool
+        if not widening and source.is_integer and dtype.is_integer:
+            widening = dtype.numpy.itemsize > source.numpy.itemsize or (
+                scalar_value(operand.value.node) is not None
+            )
+        if not widening:
+            raise UnsupportedSQL(
+                "CAST", f"casting {source.value} to {kind} can fail on rows the query never reads"
+            )
+        return Values(self._b.cast(operand.value, dtype), operand.valid)
+
+    def _case(
+        self,
+        branches: tuple[tuple[n.Expression, n.Expression], ...],
+        otherwise: n.Expression | None,
+        relation: Relation,
+    ) -> Column:
+        taken: list[tuple[Tensor, Column]] = []
+        final: Column | None = None
+        for test, then in branches:
+            mask = self.condition(test, relation)
+            if mask is None:
+                final = self.evaluate(then, relation)
+                break
+            if scalar_value(mask.node) is not False:
+                taken.append((mask, self.evaluate(then, relation)))
+        if final is None:
+            null = n.Literal(None, pa.float64())
+            final = self.evaluate(otherwise or null, relation)
+        if not taken:
+            return final
+        result = self.value_of(final)
+        for mask, then in reversed(taken):
+            result = self.choose(mask, self.value_of(then), result)
+        return result
+
+    def choose(self, mask: Tensor, then: Values, otherwise: Values) -> Values:
+        """``then`` where the mask holds, else ``otherwise``."""
+        a, b = then.value, otherwise.value
+        if a.dtype is not b.dtype:
+            # An untyped NULL takes the other branch's type.
+            if _is_null(then):
+                a = self._b.cast(a, b.dtype)
+            elif _is_null(otherwise):
+                b = self._b.cast(b, a.dtype)
+            else:
+                wide = max((a.dtype, b.dtype), key=lambda d: (d.is_float, d.numpy.itemsize))
+                a, b = self._b.cast(a, wide), self._b.cast(b, wide)
+        if _is_null(otherwise):
+            return Values(a, self._b.conjunction((mask, then.valid)))
+        if _is_null(then):
+            return Values(b, self._b.conjunction((self._b.map("not", mask), otherwise.valid)))
+        valid = None
+        if then.valid is not None or otherwise.valid is not None:
+            true = self._b.constant(True, DType.BOOL)
+            valid = self._b.map("where", mask, then.valid or true, otherwise.valid or true)
+        return Values(self._b.map("where", mask, a, b), valid)
+
+    # --- functions SQL defines on NULL, and those with meaning beyond their values ------
+
+    def _and(self, call: n.Call, relation: Relation) -> Values:
+        return self._logic(call, relation, "and")
+
+    def _or(self, call: n.Call, relation: Relation) -> Values:
+        return self._logic(call, relation, "or")
+
+    def _logic(self, call: n.Call, relation: Relation, name: str) -> Values:
+        """Kleene logic: an unknown operand decides nothing."""
+        operands = [self.value_of(self.evaluate(a, relation)) for a in call.arguments]
+        result = operands[0]
+        for other in operands[1:]:
+            result = self._kleene(name, result, other)
+        return result
+
+    def _kleene(self, name: str, a: Values, b: Values) -> Values:
+        m = self._b.map
+        if a.valid is None and b.valid is None:
+            return Values(m(name, a.value, b.value))
+        known = []
+        decided = []
+        for operand in (a, b):
+            valid = operand.valid or self._b.constant(True, DType.BOOL)
+            if name == "and":
+                known.append(m("or", operand.value, m("not", valid)))
+                decided.append(m("and", valid, m("not", operand.value)))
+            else:
+                known.append(m("and", operand.value, valid))
+                decided.append(m("and", valid, operand.value))
+        both = self._b.conjunction((a.valid, b.valid))
+        assert both is not None
+        valid = m("or", both, m("or", *decided))
+        return Values(m(name, *known), valid)
+
+    def _not(self, call: n.Call, relation: Relation) -> Values:
+        operand = self.value_of(self.evaluate(call.arguments[0], relation))
+        return Values(self._b.map("not", operand.value), operand.valid)
+
+    def _is_null_call(self, call: n.Call, relation: Relation) -> Values:
+        valid = self.evaluate(call.arguments[0], relation).valid
+        if valid is None:
+            return Values(self._b.constant(False, DType.BOOL))
+        return Values(self._b.map("not", valid))
+
+    def _is_not_null(self, call: n.Call, relation: Relation) -> Values:
+        valid = self.evaluate(call.arguments[0], relation).valid
+        return Values(valid or self._b.constant(True, DType.BOOL))
+
+    def _same(self, call: n.Call, relation: Relation) -> Values:
+        left, right = (self.evaluate(a, relation) for a in call.arguments)
+        return Values(self.same(left, right))
+
+    def _distinct(self, call: n.Call, relation: Relation) -> Values:
+        return Values(self._b.map("not", self._same(call, relation).value))
+
+    def _truth(self, call: n.Call, relation: Relation) -> Values:
+        """IS [NOT] TRUE / FALSE: never NULL."""
+        operand = self.value_of(self.evaluate(call.arguments[0], relation))
+        value = operand.value
+        if call.name.endswith("false"):
+            value = self._b.map("not", value)
+        result = self._b.conjunction((value, operand.valid))
+        assert result is not None
+        return Values(self._b.map("not", result) if "not" in call.name else result)
+
+    def _coalesce(self, call: n.Call, relation: Relation) -> Column:
+        operands = [self.evaluate(a, relation) for a in call.arguments]
+        if operands[0].valid is None:
+            return operands[0]
+        result = self.value_of(operands[-1])
+        for operand in reversed(operands[:-1]):
+            value = self.value_of(operand)
+            mask = value.valid or self._b.constant(True, DType.BOOL)
+            result = self.choose(mask, Values(value.value), result)
+        return result
+
+    def _nullif(self, call: n.Call, relation: Relation) -> Column:
+        left, right = (self.evaluate(a, relation) for a in call.arguments)
+        equal = self.compare("equal", left, right)
+        hit = self._b.conjunction((equal.value, equal.valid))
+        assert hit is not None
+        value = self.value_of(left)
+        return Values(value.value, self._b.conjunction((value.valid, self._b.map("not", hit))))
+
+    def _stop_gradient(self, call: n.Call, relation: Relation) -> Column:
+        return self.evaluate(call.arguments[0], relation)
+
+    def _subtract(self, call: n.Call, relation: Relation) -> Column:
+        """``x - stop_gradient(x)`` is the zero of the stop-gradient identity."""
+        left, right = (self.value_of(self.evaluate(a, relation)) for a in call.arguments)
+        stopped = call.arguments[1]
+        if isinstance(stopped, n.Call) and stopped.name == "ddx_stop_gradient" and left == right:
+            return Values(self._b.tangent_zero(left.value.dtype), left.valid)
+        valid = self._b.conjunction((left.valid, right.valid))
+        return Values(self._b.map("subtract", left.value, right.value), valid)
+
+    def _power(self, call: n.Call, relation: Relation) -> Column:
+        """A square is a product: the same value, cheaper, and known to the contraction rules."""
+        base, exponent = (self.value_of(self.evaluate(a, relation)) for a in call.arguments)
+        valid = self._b.conjunction((base.valid, exponent.valid))
+        if base.value.dtype.is_float and scalar_value(exponent.value.node) == 2:
+            return Values(self._b.map("multiply", base.value, base.value), valid)
+        if base.value.dtype.is_integer and exponent.value.dtype.is_integer:
+            raise UnsupportedSQL("POWER", "an integer power can fail", "Cast to DOUBLE")
+        return Values(self._b.map("power", base.value, exponent.value), valid)
+
+    def _dropout(self, call: n.Call, relation: Relation) -> Column:
+        """A mask of a dropout probability that is literally 0 is all ones."""
+        operands = [self.value_of(self.evaluate(a, relation)) for a in call.arguments]
+        valid = self._b.conjunction(o.valid for o in operands)
+        if scalar_value(operands[0].value.node) == 0:
+            return Values(self._b.constant(1.0, DType.FLOAT64), valid)
+        return Values(self._b.map(call.name, *(o.value for o in operands)), valid)
+
+
+def _is_null(values: Values) -> bool:
+    return values.valid is not None and scalar_value(values.valid.node) is False
+
+
+_SPECIAL: dict[str, Callable[[Expressions, n.Call, Relation], Column]] = {
+    "and": Expressions._and,
+    "or": Expressions._or,
+    "not": Expressions._not,
+    "is_null": Expressions._is_null_call,
+    "is_not_null": Expressions._is_not_null,
+    "is_not_distinct_from": Expressions._same,
+    "is_distinct_from": Expressions._distinct,
+    "is_true": Expressions._truth,
+    "is_false": Expressions._truth,
+    "is_not_true": Expressions._truth,
+    "is_not_false": Expressions._truth,
+    "coalesce": Expressions._coalesce,
+    "nullif": Expressions._nullif,
+    "ddx_stop_gradient": Expressions._stop_gradient,
+    "subtract": Expressions._subtract,
+    "power": Expressions._power,
+    **{f"dropout_keep_{count}": Expressions._dropout for count in range(1, 5)},
+}

@@ -1,0 +1,184 @@
+"""Filters and joins: products of relations restricted by their conditions."""
+
+from __future__ import annotations
+
+from ..domain import Range
+from ..dtypes import DType
+from ..plan import nodes as n
+from ..tensor.labelled import Axis, Tensor, TensorBuilder
+from .equalities import conjuncts, equate
+from .expressions import Expressions
+from .model import Bag, Coded, Column, Coordinate, Relation, Values
+
+
+class Joins:
+    """Folds WHERE and every kind of JOIN."""
+
+    def __init__(self, builder: TensorBuilder, expressions: Expressions) -> None:
+        self._b = builder
+        self._expressions = expressions
+
+    def filter(self, relation: Relation, condition: n.Expression) -> Relation:
+        """The rows where the condition is true."""
+        return self._restrict(relation, conjuncts(condition), frozenset(relation.axes))
+
+    def _restrict(
+        self, relation: Relation, conditions: list[n.Expression], free: frozenset[Axis]
+    ) -> Relation:
+        """Impose structural equalities first: they shrink what the others are evaluated on."""
+        residual = []
+        for condition in conditions:
+            equated = equate(self._b, relation, condition, free)
+            if equated is None:
+                residual.append(condition)
+            else:
+                relation = equated
+        for condition in residual:
+            mask = self._expressions.condition(condition, relation)
+            present = self._b.known_mask(self._b.conjunction((relation.present, mask)))
+            relation = Relation(relation.axes, relation.columns, present)
+        return relation
+
+    def join(self, kind: n.JoinKind, left: Bag, right: Bag, condition: n.Expression | None) -> Bag:
+        """Join two bags; equal dims become one axis, other conditions a mask."""
+        terms = conjuncts(condition)
+        if kind is n.JoinKind.INNER:
+            return Bag(tuple(self._inner(a, b, terms) for a in left.parts for b in right.parts))
+        if kind in (n.JoinKind.RIGHT, n.JoinKind.RIGHT_SEMI, n.JoinKind.RIGHT_ANTI):
+            return self._mirrored(kind, left, right, condition)
+        parts: list[Relation] = []
+        for part in left.parts:
+            parts += self._one_sided(kind, part, right, terms)
+        if kind is n.JoinKind.FULL:
+            parts += self._unmatched_right(left, right, condition)
+        return Bag(tuple(parts))
+
+    def _mirrored(
+        self, kind: n.JoinKind, left: Bag, right: Bag, condition: n.Expression | None
+    ) -> Bag:
+        """A right join is the left join of the sides exchanged."""
+        widths = (len(left.parts[0].columns), len(right.parts[0].columns))
+        swapped = [_exchange(term, *widths) for term in conjuncts(condition)]
+        mirror = {
+            n.JoinKind.RIGHT: n.JoinKind.LEFT,
+            n.JoinKind.RIGHT_SEMI: n.JoinKind.LEFT_SEMI,
+            n.JoinKind.RIGHT_ANTI: n.JoinKind.LEFT_ANTI,
+        }[kind]
+        parts: list[Relation] = []
+        for part in right.parts:
+            parts += self._one_sided(mirror, part, left, swapped)
+        if kind is not n.JoinKind.RIGHT:
+            return Bag(tuple(parts))
+        split = widths[1]
+        return Bag(tuple(p.with_columns(p.columns[split:] + p.columns[:split]) for p in parts))
+
+    def _inner(self, left: Relation, right: Relation, terms: list[n.Expression]) -> Relation:
+        product = Relation(
+            left.axes + right.axes,
+            left.columns + right.columns,
+            self._b.conjunction((left.present, right.present)),
+        )
+        return self._restrict(product, terms, frozenset(product.axes))
+
+    def _matched(self, left: Relation, right: Relation, terms: list[n.Expression]) -> Relation:
+        """The product, present where a right row matches; the left rows' own mask left out."""
+        product = Relation(left.axes + right.axes, left.columns + right.columns, right.present)
+        return self._restrict(product, terms, frozenset(right.axes))
+
+    def _one_sided(
+        self, kind: n.JoinKind, left: Relation, right: Bag, terms: list[n.Expression]
+    ) -> list[Relation]:
+        matches = [self._matched(left, part, terms) for part in right.parts]
+        if kind in (n.JoinKind.LEFT_SEMI, n.JoinKind.LEFT_ANTI):
+            return [self._keep_matched(kind, left, matches)]
+        if len(matches) == 1 and set(matches[0].axes) == set(left.axes):
+            return [self._at_most_one(left, matches[0])]
+        parts = [
+            Relation(m.axes, m.columns, self._b.conjunction((left.present, m.present)))
+            for m in matches
+        ]
+        width = len(left.columns)
+        nulls = tuple(null_column(self._b, c) for c in matches[0].columns[width:])
+        present = self._keep_matched(n.JoinKind.LEFT_ANTI, left, matches).present
+        if not self._b.is_never(present):
+            parts.append(Relation(left.axes, left.columns + nulls, present))
+        return parts
+
+    def _at_most_one(self, left: Relation, match: Relation) -> Relation:
+        """Every left row has one right row or none: the right columns become nullable."""
+        if match.present is None:
+            return Relation(left.axes, match.columns, left.present)
+        width = len(left.columns)
+        columns = tuple(self._nullable(c, match.present) for c in match.columns[width:])
+        return Relation(left.axes, left.columns + columns, left.present)
+
+    def _nullable(self, column: Column, valid: Tensor) -> Column:
+        both = self._b.conjunction((column.valid, valid))
+        if isinstance(column, Coordinate):
+            return Coded(self._b.iota(column.axis), column.domain, both)
+        if isinstance(column, Coded):
+            return Coded(column.code, column.domain, both)
+        return Values(column.value, both)
+
+    def _keep_matched(
+        self, kind: n.JoinKind, left: Relation, matches: list[Relation]
+    ) -> Relation:
+        exists = self._any_match(left, matches)
+        if kind is n.JoinKind.LEFT_ANTI:
+            exists = (
+                self._b.constant(False, DType.BOOL)
+                if exists is None
+                else self._b.map("not", exists)
+            )
+        present = self._b.known_mask(self._b.conjunction((left.present, exists)))
+        return Relation(left.axes, left.columns, present)
+
+    def _any_match(self, left: Relation, matches: list[Relation]) -> Tensor | None:
+        """Where some right row matches; None: everywhere."""
+        found: Tensor | None = None
+        for match in matches:
+            extra = [a for a in match.axes if a not in left.axes]
+            if any(a.size == 0 for a in extra):
+                continue
+            if match.present is None:
+                return None
+            hit = self._b.reduce("any", match.present, extra)
+            found = hit if found is None else self._b.map("or", found, hit)
+        return self._b.constant(False, DType.BOOL) if found is None else found
+
+    def _unmatched_right(
+        self, left: Bag, right: Bag, condition: n.Expression | None
+    ) -> list[Relation]:
+        unmatched = self._mirrored(n.JoinKind.RIGHT_ANTI, left, right, condition)
+        nulls = tuple(null_column(self._b, c) for c in left.parts[0].columns)
+        return [p.with_columns(nulls + p.columns) for p in unmatched.parts]
+
+
+def null_column(builder: TensorBuilder, like: Column) -> Column:
+    """A column of NULLs of the same type."""
+    never = builder.constant(False, DType.BOOL)
+    if isinstance(like, Values):
+        return Values(builder.constant(0, like.value.dtype), never)
+    domain = like.domain if like.domain.size else Range(1)
+    return Coded(builder.constant(0, DType.INT64), domain, never)
+
+
+def _exchange(expression: n.Expression, left: int, right: int) -> n.Expression:
+    """The condition with the two sides' columns exchanged."""
+    match expression:
+        case n.ColumnRef(index):
+            return n.ColumnRef(index + right if index < left else index - left)
+        case n.Call(name, arguments):
+            return n.Call(name, tuple(_exchange(a, left, right) for a in arguments))
+        case n.Cast(operand, kind):
+            return n.Cast(_exchange(operand, left, right), kind)
+        case n.InList(value, options):
+            return n.InList(
+                _exchange(value, left, right), tuple(_exchange(o, left, right) for o in options)
+            )
+        case n.Case(branches, otherwise):
+            return n.Case(
+                tuple((_exchange(c, left, right), _exchange(v, left, right)) for c, v in branches),
+                None if otherwise is None else _exchange(otherwise, left, right),
+            )
+    return expression
