@@ -179,7 +179,15 @@ def _smoke(pin: PackagePin, wheel: Path, scratch: Path) -> None:
     venv.create(environment, symlinks=os.name != "nt")
     python = environment / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
     install = subprocess.run(
-        [*_pip(), "--python", str(python), "install", str(wheel), *pin.smoke_requires],
+        [
+            *_pip(),
+            "--python",
+            str(python),
+            "install",
+            "--no-compile",
+            str(wheel),
+            *pin.smoke_requires,
+        ],
         capture_output=True,
         text=True,
         check=False,
