@@ -1,6 +1,7 @@
 """The command line of the demo."""
 
 import argparse
+import io
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,6 +31,8 @@ def parse(arguments: Sequence[str] | None = None) -> Settings:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the demo; returns the exit status: 0, 1 after an error, 130 when interrupted."""
     settings = parse(arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # a log shows each line when it is printed
     try:
         train(settings)
     except (DemoError, CompactError) as error:

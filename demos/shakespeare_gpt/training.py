@@ -80,10 +80,11 @@ def train(settings: Settings) -> Metrics:
     source = BatchSource(training, validation, settings.batch, config.context, settings.seed)
     print(f"model: {_sizes(config)}, {config.parameter_count:,} parameters")
 
+    before = time.perf_counter()
     session = build_session(settings, initial_weights(config, settings.seed))
     print(
         f"session: {settings.device}, {settings.precision}, "
-        f"planned in {time.perf_counter() - started:.1f} s"
+        f"made in {time.perf_counter() - before:.1f} s"
     )
     if settings.resume is not None:
         session.restore(settings.resume)
