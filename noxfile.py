@@ -26,7 +26,10 @@ EXCLUDE_NEWER = PROJECT["tool"]["uv"]["exclude-newer"]
 SHORTEST_DEMOS: dict[str, tuple[str, ...]] = {
     "01_climatology.py": (),
     "02_digits_mlp.py": (),
-    "03_shakespeare.py": ("--steps", "1"),
+    "03_shakespeare.py": (
+        *("--layers", "1", "--heads", "2", "--width", "32", "--context", "32", "--batch", "4"),
+        *("--steps", "3", "--eval-interval", "2", "--eval-batches", "1", "--sample-length", "20"),
+    ),
 }
 
 nox.needs_version = ">=2025.2.9"
