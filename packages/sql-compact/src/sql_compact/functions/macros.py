@@ -16,6 +16,7 @@ from .dropout import MAX_INDICES
 from .registry import FUNCTIONS, STOP_GRADIENT, ScalarFunction
 
 DROPOUT = "dropout_keep"
+LOG = "log"
 # Words before a name that make it a table or an alias with a column list, not a call.
 _BEFORE_TABLE = frozenset({"as", "from", "into", "join", "recursive", "table", "with", "."})
 
@@ -52,7 +53,9 @@ def expand_macros(sql: str, *, differentiate: bool = False) -> str:
     """Rewrite calls that DataFusion or ddxdb cannot take as the user writes them.
 
     ``dropout_keep(p, seed, step, site, i, ...)`` becomes ``dropout_keep_<number of indices>``,
-    since a registered function has one arity.
+    since a registered function has one arity. ``log(x)`` becomes ``log10(x)``, because DataFusion
+    cannot read its own plan of the former, and with ``differentiate`` ``log(b, x)`` becomes
+    ``ln(x) / ln(b)``, for which ddxdb has rules.
 
     With ``differentiate``, a call ``f(e)`` of a function with a ``derivative`` in the table becomes
     ``sg(f(e)) + sg(f'(e)) * (e - sg(e))`` with ``sg`` the stop-gradient: value f(e), first
@@ -144,7 +147,7 @@ class _Expansion:
 
     def _is_call(self, index: int) -> bool:
         lexeme = self.lexemes[index]
-        if lexeme.word != DROPOUT and _derivative_of(lexeme.word) is None:
+        if lexeme.word not in (DROPOUT, LOG) and _derivative_of(lexeme.word) is None:
             return False
         if index + 1 not in self.closing:
             return False
@@ -170,10 +173,15 @@ class _Expansion:
                     f"but was given {len(spans)} arguments"
                 )
             return f"{name.text}_{count}{opening}{','.join(arguments(differentiate))})"
+        if name.word == LOG and len(spans) == 1:
+            return f"log10{opening}{arguments(differentiate)[0]})"
         plain = arguments(False)
         call = f"{name.text}{opening}{','.join(plain)})"
         if not differentiate:
             return call
+        if name.word == LOG and len(spans) == 2:
+            base, argument = arguments(True)
+            return f"(ln({argument}) / ln({base}))"
         function = FUNCTIONS[name.word]
         if function.derivative == ("0",):
             return f"{STOP_GRADIENT}({call})"

@@ -86,9 +86,7 @@ _OPERATORS = (
 _DATAFUSION = (
     ScalarFunction("abs", ("abs",), (1, 1), torch.abs, "same", fails_where=ew.absolute_fails),
     ScalarFunction("power", ("power",), (2, 2), ew.power, "float", fails_where=ew.power_fails),
-    ScalarFunction(
-        "log", ("logb",), (1, 2), ew.logarithm, "float", ("1.0 / (2.302585092994046 * ({0}))",)
-    ),
+    ScalarFunction("log", ("logb",), (1, 2), ew.logarithm, "float"),
     ScalarFunction(
         "atan2",
         ("atan2",),
