@@ -85,10 +85,10 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """Rows written in the query itself."""
+    """Rows written in the query itself; there may be none."""
 
     rows: tuple[tuple[Expression, ...], ...]
-    width: int
+    types: tuple[pa.DataType, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,7 +93,7 @@ class _Reader:
                 tuple(map(self._expression, row.fields))
                 for row in message.virtual_table.expressions
             )
-            return n.Values(rows, len(names))
+            return n.Values(rows, tuple(map(_type, message.base_schema.struct.types)))
         if not message.HasField("named_table"):
             raise UnsupportedSQL("scan", "only named tables and literal rows can be read")
         if message.HasField("projection"):

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
+from ..domain import Explicit
+from ..dtypes import DType, dtype_of_arrow
 from ..errors import UnknownColumn, UnknownTable, UnsupportedSQL
 from ..plan import nodes as n
 from ..tensor.labelled import TensorBuilder
 from .aggregates import Aggregates
 from .joins import Joins
-from .model import Bag, Relation, Table, fresh
+from .model import Bag, Coded, Column, Relation, Table, Values, fresh
 
 
 class Folder:
@@ -80,7 +84,7 @@ class Folder:
 
     def _values(self, plan: n.Values) -> Bag:
         if not plan.rows:
-            raise UnsupportedSQL("VALUES", "a table of no rows")
+            return Bag((self._no_rows(plan),))
         empty = Relation((), ())
         rows = [
             Relation((), tuple(self._expressions.evaluate(e, empty) for e in row))
@@ -88,4 +92,14 @@ class Folder:
         ]
         return Bag(tuple(rows))
 
-
+    def _no_rows(self, plan: n.Values) -> Relation:
+        """A relation of the right types without any row."""
+        columns: list[Column] = []
+        for kind in plan.types:
+            dtype = dtype_of_arrow(kind)
+            if dtype is None:
+                values = np.zeros(1, dtype=kind.to_pandas_dtype())
+                columns.append(Coded(self._b.constant(0, DType.INT64), Explicit(values)))
+            else:
+                columns.append(Values(self._b.constant(0, dtype)))
+        return Relation((), tuple(columns), self._b.constant(False, DType.BOOL))

@@ -49,11 +49,13 @@ class Rewriter:
     """Carries out passes over one graph.
 
     Attributes:
+        exact: rules must not assume that values are finite.
         finite: factors that a rule assumed to be finite everywhere; the caller either
             checks them at run time or knows that the final result will be checked.
     """
 
     builder: TensorBuilder
+    exact: bool = False
     finite: dict[Node, None] = field(default_factory=dict)
 
     @property

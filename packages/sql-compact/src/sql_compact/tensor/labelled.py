@@ -221,6 +221,8 @@ class TensorBuilder:
 
     def _simplify(self, function: str, tensors: tuple[Tensor, ...]) -> Tensor | None:
         """Equalities that hold for every value, NaN and infinity included."""
+        if function == "broadcast":
+            return tensors[0]
         values = [scalar_value(t.node) for t in tensors]
         zeros = [is_tangent_zero(t.node) for t in tensors]
         if any(zeros):

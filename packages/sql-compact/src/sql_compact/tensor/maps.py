@@ -79,7 +79,7 @@ _CORE = {
     "total_order": MapFunction(
         total_order_key, lambda d: DType.INT64 if d[0] is DType.FLOAT64 else DType.INT32
     ),
-    "broadcast": MapFunction(lambda x: x, _promoted),
+    "broadcast": MapFunction(torch.clone, _promoted),
     "where": MapFunction(torch.where, _second),
 }
 

@@ -1,0 +1,73 @@
+"""Order of execution: every node after its operands, keeping few arrays alive.
+
+A plan lists a step's weight gradients last, which would keep every activation and
+cotangent until the end. Greedy list scheduling runs a node as soon as running it frees
+more than it allocates, and otherwise follows the plan's order.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+
+from ..tensor.graph import Node, Op, topological
+
+#: Operations whose result is a view or a scalar: they allocate nothing.
+_VIEWS = (Op.SLICE, Op.DIAGONAL, Op.CONSTANT, Op.DATA, Op.IOTA, Op.INPUT)
+
+
+def allocation(node: Node) -> int:
+    """Bytes that running the node allocates."""
+    return 0 if node.op in _VIEWS else node.size * node.dtype.numpy.itemsize
+
+
+def schedule(outputs: Sequence[Node]) -> list[Node]:
+    """The nodes the outputs need, in an order that keeps peak memory low."""
+    nodes = topological(outputs)
+    uses = {node.index: 0 for node in nodes}
+    users: dict[int, list[Node]] = {node.index: [] for node in nodes}
+    waiting: dict[int, int] = {}
+    for node in nodes:
+        operands = {o.node.index: o.node for o in node.operands}
+        waiting[node.index] = len(operands)
+        for index in operands:
+            uses[index] += 1
+            users[index].append(node)
+    for node in outputs:
+        uses[node.index] += 1
+
+    def freed(node: Node) -> int:
+        operands = {o.node.index: o.node for o in node.operands}.values()
+        return sum(allocation(o) for o in operands if uses[o.index] == 1)
+
+    order: list[Node] = []
+    ready = [node.index for node in nodes if waiting[node.index] == 0]
+    heapq.heapify(ready)
+    by_index = {node.index: node for node in nodes}
+    while ready:
+        index = _saving(ready, by_index, freed)
+        if index is None:
+            index = heapq.heappop(ready)
+        node = by_index[index]
+        order.append(node)
+        for operand in {o.node.index for o in node.operands}:
+            uses[operand] -= 1
+        for user in users[index]:
+            waiting[user.index] -= 1
+            if waiting[user.index] == 0:
+                heapq.heappush(ready, user.index)
+    return order
+
+
+def _saving(ready: list[int], by_index: dict[int, Node], freed) -> int | None:
+    """A ready node that frees more than it allocates, taken from the heap; None if none."""
+    best, gain = None, 0
+    for index in ready:
+        node = by_index[index]
+        saved = freed(node) - allocation(node)
+        if saved > gain:
+            best, gain = index, saved
+    if best is not None:
+        ready.remove(best)
+        heapq.heapify(ready)
+    return best

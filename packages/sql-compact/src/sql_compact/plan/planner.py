@@ -1,0 +1,91 @@
+"""Planning with DataFusion: SQL text to a serialized plan, over schemas alone."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import pyarrow as pa
+from datafusion import SessionContext
+from datafusion.substrait import Consumer, Producer, Serde
+
+from ..errors import CompactError, InvalidSQL, UnknownColumn, UnknownTable
+from ..functions.udf import register_functions
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A planned query: its Substrait message and the schema of its output."""
+
+    message: bytes
+    schema: pa.Schema
+
+
+class Planner:
+    """A DataFusion session whose tables have a schema and no rows."""
+
+    def __init__(self) -> None:
+        self._session = SessionContext()
+        register_functions(self._session)
+        self._schemas: dict[str, pa.Schema] = {}
+
+    def schema(self, name: str) -> pa.Schema | None:
+        """The schema of a table, None if there is none of that name."""
+        return self._schemas.get(name)
+
+    def add_table(self, name: str, schema: pa.Schema) -> None:
+        """Make ``name`` known, replacing a table of that name."""
+        self.drop_table(name)
+        empty = pa.RecordBatch.from_pylist([], schema=schema)
+        self._session.register_record_batches(_quoted(name), [[empty]])
+        self._schemas[name] = schema
+
+    def drop_table(self, name: str) -> None:
+        if self._schemas.pop(name, None) is not None:
+            self._session.deregister_table(_quoted(name))
+
+    def plan(self, sql: str) -> Planned:
+        """Plan a query.
+
+        Raises:
+            UnknownTable, UnknownColumn, InvalidSQL: what DataFusion says, by kind.
+        """
+        try:
+            frame = self._session.sql(sql)
+            plan = Producer.to_substrait_plan(frame.optimized_logical_plan(), self._session)
+            return Planned(plan.encode(), frame.schema())
+        except Exception as error:
+            raise _typed(error, sql) from error
+
+    def logical_plan(self, sql: str) -> str:
+        """The query's plan before optimization, with schemas, as text."""
+        try:
+            return self._session.sql(sql).logical_plan().display_indent_schema()
+        except Exception as error:
+            raise _typed(error, sql) from error
+
+    def schema_of_plan(self, message: bytes) -> pa.Schema:
+        """Output schema of a serialized plan."""
+        plan = Consumer.from_substrait_plan(self._session, Serde.deserialize_bytes(message))
+        return self._session.create_dataframe_from_logical_plan(plan).schema()
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+_KINDS: tuple[tuple[str, type[CompactError]], ...] = (
+    (r"table '.*?' not found|No table named", UnknownTable),
+    (r"No field named|Schema error", UnknownColumn),
+)
+
+
+def _typed(error: Exception, sql: str) -> CompactError:
+    if isinstance(error, CompactError):
+        return error
+    message = str(error).replace("DataFusion error: ", "")
+    excerpt = sql if len(sql) <= 300 else sql[:300] + " ..."
+    for pattern, kind in _KINDS:
+        if re.search(pattern, message):
+            return kind(f"{message}\nin: {excerpt}")
+    return InvalidSQL(f"{message}\nin: {excerpt}")

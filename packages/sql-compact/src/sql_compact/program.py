@@ -1,0 +1,107 @@
+"""A runnable tensor program: rewritten, scheduled, lowered to torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+
+from .domain import Range
+from .lowering.torch_module import LoweredProgram, lower
+from .precision import Precision
+from .rewrites import rewrite
+from .tensor.graph import Node
+from .tensor.labelled import Axis, Tensor, TensorBuilder
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A requested result: a tensor and the order of its axes."""
+
+    tensor: Tensor
+    axes: tuple[Axis, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A tensor program ready to run on one device.
+
+    Attributes:
+        nodes: the rewritten outputs, as graph nodes.
+        lowered: the torch module; compile ``lowered.module`` to run it compiled.
+        checks: number of trailing outputs that say whether an assumption held.
+    """
+
+    nodes: tuple[Node, ...]
+    lowered: LoweredProgram
+    precision: Precision
+    device: torch.device
+    checks: int
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the arrays it reads, as ``table.column``."""
+        return self.lowered.inputs
+
+    def run(self, inputs: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:
+        """The outputs for these inputs, each with the axes asked for.
+
+        Raises:
+            AssumptionFailed: a value assumed to be finite is not; the exact program
+                (``exact=True``) must run instead.
+        """
+        with torch.no_grad(), matmul_precision(self.precision):
+            results = list(self.lowered.module(*(inputs[name] for name in self.inputs)))
+        if self.checks:
+            held, results = results[-self.checks :], results[: -self.checks]
+            if not all(bool(flag) for flag in held):
+                raise AssumptionFailed
+        return results
+
+
+class AssumptionFailed(Exception):
+    """A value that the optimized program assumed to be finite was not."""
+
+
+def build_program(
+    builder: TensorBuilder,
+    outputs: Sequence[Output],
+    device: torch.device,
+    *,
+    exact: bool = False,
+    check: bool = True,
+) -> Program:
+    """Rewrite and lower the program that computes ``outputs``.
+
+    Args:
+        exact: never assume that a value is finite.
+        check: also compute whether the assumptions made hold, as trailing outputs.
+    """
+    rewritten = rewrite(builder, [o.tensor for o in outputs], exact=exact)
+    nodes = [
+        builder.arrange(tensor, output.axes)
+        for tensor, output in zip(rewritten.outputs, outputs, strict=True)
+    ]
+    checks = [_all_finite(builder, node) for node in rewritten.finite] if check else []
+    lowered = lower([*nodes, *checks], device, builder.graph.precision)
+    return Program(tuple(nodes), lowered, builder.graph.precision, device, len(checks))
+
+
+def _all_finite(builder: TensorBuilder, node: Node) -> Node:
+    axes = tuple(Axis(str(i), Range(s)) for i, s in enumerate(node.shape))
+    finite = builder.map("isfinite", Tensor(node, axes))
+    return builder.reduce("all", finite, axes).node
+
+
+@contextmanager
+def matmul_precision(precision: Precision) -> Iterator[None]:
+    """Allow TensorFloat-32 products inside, exactly if the policy says so."""
+    backend = torch.backends.cuda.matmul
+    before = backend.allow_tf32
+    backend.allow_tf32 = precision is Precision.TF32
+    try:
+        yield
+    finally:
+        backend.allow_tf32 = before

@@ -1,0 +1,138 @@
+"""Rules on sums of terms: gradients arrive as one term for each path.
+
+Adding before multiplying, masking, reducing or scattering does each of those once
+instead of once for every path. Only float sums are reordered.
+"""
+
+from __future__ import annotations
+
+from ..tensor.graph import Op, Operand
+from ..tensor.labelled import Axis, Tensor
+from .engine import Pass, Rewriter, View
+from .patterns import is_zero, match_map, match_masked, match_sum
+
+
+def _terms(view: View) -> tuple[Tensor, Tensor] | None:
+    """The two terms of a float addition."""
+    if view.attributes != "add" or not view.node.dtype.is_float:
+        return None
+    return view.operands[0], view.operands[1]
+
+
+def add_masked(rewriter: Rewriter, view: View) -> Tensor | None:
+    """``where(m, a, 0) + where(m, b, 0)`` → ``where(m, a + b, 0)``."""
+    terms = _terms(view)
+    if terms is None:
+        return None
+    a, b = (match_masked(rewriter, t) for t in terms)
+    if a is None or b is None or a[0] != b[0]:
+        return None
+    zero = rewriter.builder.constant(0.0, view.node.dtype)
+    return rewriter.builder.map("where", a[0], add(rewriter, a[1], b[1]), zero)
+
+
+def common_factor(rewriter: Rewriter, view: View) -> Tensor | None:
+    """``a * m + b * m`` → ``(a + b) * m``, where m is no constant."""
+    terms = _terms(view)
+    if terms is None:
+        return None
+    left, right = (match_map(rewriter, t, "multiply") for t in terms)
+    if left is None or right is None:
+        return None
+    for i in (0, 1):
+        for j in (0, 1):
+            if left[i] == right[j] and left[i].node.op is not Op.CONSTANT:
+                return rewriter.builder.map(
+                    "multiply", add(rewriter, left[1 - i], right[1 - j]), left[i]
+                )
+    return None
+
+
+def add_sums(rewriter: Rewriter, view: View) -> Tensor | None:
+    """``sum(a) + sum(b)`` over axes of the same sizes → ``sum(a + b)``.
+
+    Not for products of different factors, each of which is better as a contraction.
+    """
+    terms = _terms(view)
+    if terms is None:
+        return None
+    left, right = (match_sum(rewriter, t) for t in terms)
+    if left is None or right is None:
+        return None
+    a, over = left
+    b, others = right
+    if [x.size for x in over] != [x.size for x in others] or set(a.axes) - set(over) != (
+        set(b.axes) - set(others)
+    ):
+        return None
+    b = Tensor(b.node, tuple(dict(zip(others, over, strict=True)).get(x, x) for x in b.axes))
+    if set(a.axes) != set(b.axes):
+        return None
+    if not _joinable(rewriter, a, b):
+        return None
+    return rewriter.builder.reduce_all("sum", add(rewriter, a, b), over)
+
+
+def _joinable(rewriter: Rewriter, a: Tensor, b: Tensor) -> bool:
+    masked_a, masked_b = match_masked(rewriter, a), match_masked(rewriter, b)
+    if masked_a is not None or masked_b is not None:
+        return masked_a is not None and masked_b is not None and masked_a[0] == masked_b[0]
+    left, right = match_map(rewriter, a, "multiply"), match_map(rewriter, b, "multiply")
+    if left is None or right is None:
+        return left is None and right is None
+    return any(x == y for x in left for y in right)
+
+
+def stack_places(rewriter: Rewriter, view: View) -> Tensor | None:
+    """A sum of values at different positions of an axis → STACK of the values."""
+    terms = _terms(view)
+    if terms is None:
+        return None
+    slots = [_slots(rewriter, t) for t in terms]
+    if slots[0] is None or slots[1] is None or slots[0][0] is not slots[1][0]:
+        return None
+    axis = slots[0][0]
+    merged = dict(slots[0][1])
+    for position, value in slots[1][1].items():
+        merged[position] = add(rewriter, merged[position], value) if position in merged else value
+    return stack(rewriter, merged, axis, view)
+
+
+def stack(rewriter: Rewriter, slots: dict[int, Tensor], axis: Axis, view: View) -> Tensor:
+    """The values side by side along ``axis``, zeros where there is none."""
+    axes = tuple(a for a in view.axes if a is not axis)
+    zero = rewriter.builder.constant(0.0, view.node.dtype)
+    at = tuple(range(1, len(axes) + 1))
+    operands = []
+    for position in range(axis.size):
+        value = slots.get(position)
+        if value is None:
+            operands.append(Operand(zero.node, ()))
+        else:
+            operands.append(Operand(rewriter.builder.arrange(value, axes), at))
+    shape = (axis.size, *(a.size for a in axes))
+    node = rewriter.graph.intern(Op.STACK, operands, shape, view.node.dtype, 0)
+    return Tensor(node, (axis, *axes))
+
+
+def _slots(rewriter: Rewriter, tensor: Tensor) -> tuple[Axis, dict[int, Tensor]] | None:
+    """The axis and the values by position of a PLACE, or of a STACK with zeros."""
+    if tensor.node.op is Op.PLACE:
+        at, position = tensor.node.attributes
+        return tensor.axes[at], {position: rewriter.expose(tensor).operands[0]}
+    if tensor.node.op is Op.STACK:
+        operands = rewriter.expose(tensor).operands
+        values = {i: t for i, t in enumerate(operands) if not is_zero(t)}
+        return tensor.axes[tensor.node.attributes], values
+    return None
+
+
+def add(rewriter: Rewriter, a: Tensor, b: Tensor) -> Tensor:
+    """``a + b``, itself through the rules of this pass."""
+    total = rewriter.builder.map("add", a, b)
+    if total.node.op is not Op.MAP or total.node.attributes != "add":
+        return total
+    return rewriter.apply(SUMS, rewriter.expose(total))
+
+
+SUMS = Pass("sums", {Op.MAP: (stack_places, common_factor, add_masked, add_sums)})

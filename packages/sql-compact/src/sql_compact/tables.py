@@ -1,0 +1,208 @@
+"""Compact tables: dense arrays with named dims, seen as tables.
+
+Dims become key columns (one row for each combination of coordinates), variables become
+value columns. Nothing is copied or loaded on registration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from .domain import Domain, Range, domain_of
+from .dtypes import DType, dtype_of_numpy
+from .errors import DomainError, DTypeError, ShapeError
+from .relation.model import Bag, Coded, Column, Coordinate, Relation, Table, Values
+from .tensor.labelled import Axis, Tensor, TensorBuilder
+from .tensor.maps import TORCH_DTYPES
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+
+@dataclass(frozen=True, slots=True)
+class ValueColumn:
+    """A value column: an array over some of the table's dims.
+
+    Attributes:
+        domain: number of values 0..domain-1 an integer column may take; None: unbounded.
+    """
+
+    name: str
+    dims: tuple[str, ...]
+    shape: tuple[int, ...]
+    dtype: DType
+    domain: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CompactTable:
+    """A table's layout, without its data."""
+
+    name: str
+    dims: Mapping[str, Domain]
+    columns: tuple[ValueColumn, ...]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """As SQL sees it: key columns, then value columns."""
+        keys = [(d, _arrow_type(domain)) for d, domain in self.dims.items()]
+        return pa.schema(keys + [(c.name, c.dtype.arrow) for c in self.columns])
+
+    def input_name(self, column: ValueColumn) -> str:
+        """Name of the column's array among a program's inputs."""
+        return f"{self.name}.{column.name}"
+
+    def fold(self, builder: TensorBuilder) -> Table:
+        """The table as a relation whose values are the program's inputs."""
+        axes = {d: Axis(d, domain) for d, domain in self.dims.items()}
+        columns: list[Column] = [Coordinate(a) for a in axes.values()]
+        for column in self.columns:
+            node = builder.graph.input(self.input_name(column), column.shape, column.dtype)
+            tensor = Tensor(node, tuple(axes[d] for d in column.dims))
+            if column.domain is None:
+                columns.append(Values(tensor))
+            else:
+                columns.append(Coded(tensor, Range(column.domain, 0, column.dtype)))
+        names = (*self.dims, *(c.name for c in self.columns))
+        return Table(names, Bag((Relation(tuple(axes.values()), tuple(columns)),)))
+
+    def check(self, column: ValueColumn, array: Any, device: torch.device) -> torch.Tensor:
+        """``array`` as the column's tensor on ``device``.
+
+        Raises:
+            ShapeError: its shape is not the registered one.
+            DTypeError: its element type does not fit.
+            DomainError: a value is outside the column's declared domain.
+        """
+        where = f"table {self.name!r}, column {column.name!r}"
+        if hasattr(array, "values") and not isinstance(array, torch.Tensor):
+            array = array.values
+        tensor = array if isinstance(array, torch.Tensor) else _from_numpy(array, where)
+        if tuple(tensor.shape) != column.shape:
+            raise ShapeError(
+                f"{where}: expected shape {_shape(column.dims, column.shape)}, "
+                f"got {tuple(tensor.shape)}"
+            )
+        wanted = TORCH_DTYPES[column.dtype]
+        if tensor.dtype.is_floating_point != wanted.is_floating_point or (
+            (tensor.dtype == torch.bool) != (wanted == torch.bool)
+        ):
+            raise DTypeError(
+                f"{where}: expected {column.dtype.value} values, got {str(tensor.dtype)[6:]}"
+            )
+        if column.domain is not None:
+            self._check_domain(column, tensor, where)
+        return tensor.to(device=device, dtype=wanted)
+
+    def _check_domain(self, column: ValueColumn, tensor: torch.Tensor, where: str) -> None:
+        outside = (tensor < 0) | (tensor >= column.domain)
+        if not bool(outside.any()):
+            return
+        at = tuple(int(i) for i in outside.nonzero()[0])
+        place = ", ".join(f"{d}={i}" for d, i in zip(column.dims, at, strict=True))
+        raise DomainError(
+            f"{where}: value {int(tensor[at])} at ({place}) is outside its domain "
+            f"0..{column.domain - 1}"
+        )
+
+
+def _shape(dims: Sequence[str], shape: Sequence[int]) -> str:
+    return "(" + ", ".join(f"{d}: {s}" for d, s in zip(dims, shape, strict=True)) + ")"
+
+
+def _arrow_type(domain: Domain) -> pa.DataType:
+    if isinstance(domain, Range):
+        return domain.dtype.arrow
+    kind = domain.array.dtype.kind
+    if kind in "UOT":
+        return pa.string()
+    if kind == "M":
+        return pa.timestamp("ns")
+    return pa.from_numpy_dtype(domain.array.dtype)
+
+
+def _from_numpy(array: Any, where: str) -> torch.Tensor:
+    values = np.asarray(array)
+    if dtype_of_numpy(values.dtype) is None:
+        raise DTypeError(f"{where}: values of type {values.dtype} are not numbers or booleans")
+    if values.dtype == np.float16:
+        values = values.astype(np.float32)
+    return torch.from_numpy(np.ascontiguousarray(values))
+
+
+def table_of_array(
+    name: str,
+    array: Any,
+    dims: Sequence[str],
+    column: str,
+    domain: int | None,
+    coords: Mapping[str, Any] | None,
+) -> CompactTable:
+    """The layout of one array with named dims.
+
+    Raises:
+        ShapeError: the number of dims is not the array's, or a coordinate has another length.
+        DomainError: a declared domain on a column that is not integer.
+    """
+    shape = tuple(int(s) for s in array.shape)
+    if len(dims) != len(shape):
+        raise ShapeError(f"table {name!r}: {len(dims)} dims {tuple(dims)} for shape {shape}")
+    if len(set(dims)) != len(dims) or column in dims:
+        raise ShapeError(f"table {name!r}: column names repeat: {(*dims, column)}")
+    dtype = _dtype(array, f"table {name!r}, column {column!r}")
+    if domain is not None and not dtype.is_integer:
+        raise DomainError(f"table {name!r}, column {column!r}: a domain needs integer values")
+    domains: dict[str, Domain] = {}
+    for dim, size in zip(dims, shape, strict=True):
+        domains[dim] = Range(size)
+        if coords and dim in coords:
+            domains[dim] = domain_of(coords[dim], f"table {name!r}, dim {dim!r}")
+            if domains[dim].size != size:
+                raise ShapeError(
+                    f"table {name!r}, dim {dim!r}: {domains[dim].size} coordinates for size {size}"
+                )
+    value = ValueColumn(column, tuple(dims), shape, dtype, domain)
+    return CompactTable(name, domains, (value,))
+
+
+def _dtype(array: Any, where: str) -> DType:
+    if isinstance(array, torch.Tensor):
+        return DType(str(array.dtype).removeprefix("torch."))
+    dtype = dtype_of_numpy(array.dtype)
+    if dtype is None:
+        raise DTypeError(f"{where}: values of type {array.dtype} are not numbers or booleans")
+    return dtype
+
+
+def table_of_dataset(
+    name: str, dataset: xr.Dataset, domains: Mapping[str, int] | None = None
+) -> CompactTable:
+    """The layout of a Dataset: every dim a key column, every variable a value column."""
+    sizes = dataset.sizes
+    keys: dict[str, Domain] = {}
+    for dim, size in sizes.items():
+        if dim in dataset.coords:
+            values = dataset.coords[dim].values
+            keys[str(dim)] = domain_of(values, f"table {name!r}, dim {dim!r}")
+        else:
+            keys[str(dim)] = Range(size)
+    columns = []
+    for variable, data in dataset.data_vars.items():
+        columns.append(
+            ValueColumn(
+                str(variable),
+                tuple(map(str, data.dims)),
+                tuple(data.shape),
+                _dtype(data, f"table {name!r}, column {variable!r}"),
+                (domains or {}).get(str(variable)),
+            )
+        )
+    if not columns:
+        raise ShapeError(f"table {name!r}: the Dataset has no data variables")
+    return CompactTable(name, keys, tuple(columns))

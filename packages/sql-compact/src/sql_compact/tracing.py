@@ -1,0 +1,113 @@
+"""Tracing: named SQL statements into one tensor graph.
+
+Each common table expression is planned by itself, over the schemas of the tables before
+it, and folded; so planning is linear in the length of the statement however often a
+table is read. A statement that calls ``grad``, ``vjp`` or ``jvp`` is rewritten by ddxdb
+first, with the tracer as its engine.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import pyarrow as pa
+
+from .autodiff import TracingBackend, differentiate
+from .functions.macros import expand_macros, identifier, split_ctes
+from .plan.planner import Planned, Planner
+from .plan.reader import read_plan
+from .precision import Precision
+from .relation.fold import Folder
+from .relation.model import Table
+from .tables import CompactTable
+from .tensor.graph import Graph
+from .tensor.labelled import TensorBuilder
+
+_DERIVATIVE = re.compile(r"\b(grad|vjp|jvp)\s*\(", re.IGNORECASE)
+
+
+class Tracer:
+    """Folds SQL statements over compact tables into one graph."""
+
+    def __init__(self, tables: Mapping[str, CompactTable], precision: Precision) -> None:
+        self.builder = TensorBuilder(Graph(precision))
+        self._folder = Folder(self.builder)
+        self._planner = Planner()
+        self._catalog: dict[str, Table] = {}
+        self.schemas: dict[str, pa.Schema] = {}
+        for name, table in tables.items():
+            self.define(name, table.fold(self.builder), table.schema)
+
+    def define(self, name: str, table: Table, schema: pa.Schema) -> None:
+        """Make a folded table known under ``name``."""
+        self._catalog[name] = table
+        self._planner.add_table(name, schema)
+
+    def drop(self, name: str) -> None:
+        self._catalog.pop(name, None)
+        self._planner.drop_table(name)
+
+    def trace(self, statements: Mapping[str, str]) -> dict[str, tuple[Table, pa.Schema]]:
+        """Fold named queries in order; each may read those before it by name.
+
+        Queries with derivatives are differentiated together, so those of one loss share
+        one backward program.
+
+        Raises:
+            CompactError: a query is invalid or cannot be folded.
+        """
+        texts = {name: expand_macros(sql) for name, sql in statements.items()}
+        derived = {
+            name: expand_macros(statements[name], differentiate=True)
+            for name in texts
+            if _DERIVATIVE.search(texts[name])
+        }
+        results: dict[str, tuple[Table, pa.Schema]] = {}
+        with differentiate(TracingBackend(self), derived) as rewritten:
+            for name in texts:
+                table, schema = self.query(rewritten.get(name, texts[name]))
+                self.define(name, table, schema)
+                results[name] = table, schema
+        return results
+
+    def query(self, sql: str) -> tuple[Table, pa.Schema]:
+        """Fold one query without derivatives."""
+        tables, final = split_ctes(sql)
+        with self._scope():
+            for cte in tables:
+                table, schema = self.fold(self.plan(cte.body))
+                if cte.columns is not None:
+                    names = tuple(map(identifier, cte.columns))
+                    table = Table(names, table.bag)
+                    schema = pa.schema([f.with_name(n) for f, n in zip(schema, names, strict=True)])
+                self.define(identifier(cte.name), table, schema)
+            return self.fold(self.plan(final))
+
+    def plan(self, sql: str) -> Planned:
+        return self._planner.plan(sql)
+
+    def fold(self, planned: Planned) -> tuple[Table, pa.Schema]:
+        return self._folder.fold(read_plan(planned.message), self._catalog), planned.schema
+
+    def schema_of_plan(self, message: bytes) -> pa.Schema:
+        return self._planner.schema_of_plan(message)
+
+    def logical_plan(self, sql: str) -> str:
+        return self._planner.logical_plan(sql)
+
+    @contextmanager
+    def _scope(self) -> Iterator[None]:
+        """Names defined inside hide tables of the same name, and end with it."""
+        catalog = dict(self._catalog)
+        schemas = {name: self._planner.schema(name) for name in catalog}
+        try:
+            yield
+        finally:
+            for name in set(self._catalog) - set(catalog):
+                self.drop(name)
+            for name, table in catalog.items():
+                schema = schemas[name]
+                if self._catalog[name] is not table and schema is not None:
+                    self.define(name, table, schema)
