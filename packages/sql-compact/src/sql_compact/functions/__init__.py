@@ -1,0 +1,1 @@
+"""Elementwise SQL functions: torch lowerings, registration with DataFusion, macros and dropout."""
