@@ -76,8 +76,20 @@ def lint(session: nox.Session) -> None:
     """Ruff's rules and format, types of the packages, dead relative links in the documents."""
     _uv_run(session, "ruff", "check")
     _uv_run(session, "ruff", "format", "--check")
-    _uv_run(session, "mypy")
+    _check_types(session)
     _uv_run(session, "python", ".ci/links.py")
+
+
+def _check_types(session: nox.Session) -> None:
+    """Check what users see: the packages' exports, and the README examples that use them."""
+    exports = sorted(str(path) for path in (ROOT / "packages").glob("*/src/*/__init__.py"))
+    with tempfile.TemporaryDirectory(prefix="readme-examples-") as folder:
+        examples = []
+        for name in PACKAGES:
+            example = Path(folder, f"{name.replace('-', '_')}_example.py")
+            example.write_text(_readme_example(name), encoding="utf-8")
+            examples.append(str(example))
+        _uv_run(session, "mypy", *exports, *examples)
 
 
 @nox.session
