@@ -77,6 +77,8 @@ def _lse_like(q: torch.Tensor) -> torch.Tensor:
 
 def _heads_last(q: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
     """Empty (batch, position, head, dim) buffer for a (batch, head, position, dim) tensor."""
+    if q.dim() != 4:
+        raise ShapeError(f"attention needs (batch, head, position, dim), not {tuple(q.shape)}")
     batch, heads, length, head_dim = q.shape
     return q.new_empty((batch, length, heads, head_dim), dtype=dtype or q.dtype)
 
