@@ -363,6 +363,21 @@ def test_other_npz_files_are_refused(tmp_path):
         load(tmp_path / "other.npz")
 
 
+def test_a_manifest_that_was_edited_is_refused(state, tmp_path):
+    """NumPy writes fitting CRCs, so only the manifest's own digest can tell."""
+    path = tmp_path / "state.npz"
+    save(path, state(1))
+    with np.load(path) as file:
+        members = dict(file)
+    edited = members["__manifest__"].tobytes().replace(b'"seed":1337', b'"seed":1338')
+    members["__manifest__"] = np.frombuffer(edited, np.uint8)
+    np.savez(path, **members)
+    for read in (load, load_manifest):
+        with pytest.raises(CheckpointError, match="does not have the digest") as caught:
+            read(path)
+        assert caught.value.member == "__manifest__"
+
+
 def test_a_manifest_without_its_digest_is_refused(state, tmp_path):
     save(tmp_path / "state.npz", state(1))
     with np.load(tmp_path / "state.npz") as file:

@@ -19,7 +19,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import IO, BinaryIO
 
 import numpy as np
 from sql_resident.errors import CheckpointError
@@ -65,7 +65,7 @@ class _Entry:
 
 def byte_view(array: np.ndarray) -> memoryview:
     """Return the bytes of a C-contiguous array without a copy; also of 0-d and empty ones."""
-    return memoryview(array.reshape(-1).view(np.uint8))
+    return array.reshape(-1).view(np.uint8).data
 
 
 def encode(members: Mapping[str, np.ndarray]) -> Iterator[bytes | memoryview]:
@@ -219,7 +219,7 @@ def _damaged(name: str, reason: str) -> CheckpointError:
     return CheckpointError(f"member {name!r} is damaged: {reason}", member=name)
 
 
-def _read_npy(stream: zipfile.ZipExtFile, size: int) -> np.ndarray:
+def _read_npy(stream: IO[bytes], size: int) -> np.ndarray:
     counted = _Counted(stream)
     shape, dtype = _read_npy_header(counted)
     expected = size - counted.count
@@ -231,20 +231,20 @@ def _read_npy(stream: zipfile.ZipExtFile, size: int) -> np.ndarray:
     view = byte_view(array)
     filled = 0
     while filled < len(view):
-        got = stream.readinto(view[filled : filled + CHUNK_BYTES])
-        if not got:
+        data = stream.read(min(CHUNK_BYTES, len(view) - filled))
+        if not data:
             raise ValueError(f"{filled} of {len(view)} bytes are there")
-        filled += got
-    # Reading past the end makes zipfile compare the CRC.
-    if stream.read(1):
-        raise ValueError("bytes follow the array")
+        view[filled : filled + len(data)] = data
+        filled += len(data)
+    # Reading to the end makes zipfile compare the CRC, also of an empty array.
+    stream.read(1)
     return array
 
 
 class _Counted:
     """Counts the bytes that NumPy's header reader takes."""
 
-    def __init__(self, stream: zipfile.ZipExtFile) -> None:
+    def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
         self.count = 0
 

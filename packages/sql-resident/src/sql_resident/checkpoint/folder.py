@@ -117,6 +117,8 @@ class CheckpointFolder:
         return manifests
 
     def _best_step(self, manifests: dict[int, Manifest]) -> int | None:
+        if self.metric is None:
+            return None
         sign = 1 if self.mode == "min" else -1
         scored = [
             (sign * value, -step)
@@ -128,8 +130,9 @@ class CheckpointFolder:
     def _prune(self, just_saved: int) -> None:
         manifests = self._manifests()
         keep = {just_saved, *sorted(manifests)[-self.keep_last :]}
-        if self.metric is not None:
-            keep.add(self._best_step(manifests))
+        best = self._best_step(manifests)
+        if best is not None:
+            keep.add(best)
         for step in sorted(manifests.keys() - keep):
             path = self.file_of(step)
             try:

@@ -24,7 +24,7 @@ from typing import BinaryIO
 
 import numpy as np
 from sql_resident.checkpoint.archive import ArchiveReader, byte_view, encode
-from sql_resident.checkpoint.json_values import JsonValue, canonical_bytes, freeze, thaw
+from sql_resident.checkpoint.json_values import Document, JsonValue, canonical_bytes, freeze, thaw
 from sql_resident.checkpoint.upgrade import RawCheckpoint, upgraded
 from sql_resident.errors import CheckpointError
 
@@ -122,9 +122,9 @@ class Manifest:
             _set(self, field, freeze(getattr(self, field), field))
         _set(self, "arrays", MappingProxyType(dict(sorted(self.arrays.items()))))
 
-    def to_document(self) -> dict[str, JsonValue]:
+    def to_document(self) -> Document:
         """Return the manifest as the JSON object that the file holds."""
-        document = {
+        document: dict[str, JsonValue] = {
             field.name: thaw(getattr(self, field.name))
             for field in fields(self)
             if field.name != "arrays"
@@ -141,7 +141,7 @@ class Manifest:
         return document
 
     @classmethod
-    def from_document(cls, document: Mapping[str, JsonValue]) -> Manifest:
+    def from_document(cls, document: Document) -> Manifest:
         """Return the manifest of a JSON object of the current format version.
 
         Raises:
@@ -376,7 +376,7 @@ def read_manifest(file: BinaryIO) -> Manifest:
     return Manifest.from_document(document)
 
 
-def _read_document(reader: ArchiveReader) -> dict[str, JsonValue]:
+def _read_document(reader: ArchiveReader) -> Document:
     if MANIFEST not in reader.names:
         raise CheckpointError(
             f"there is no member {MANIFEST!r}: this NPZ file is not a checkpoint", member=MANIFEST
@@ -425,7 +425,7 @@ def _verify(arrays: Mapping[str, np.ndarray], manifest: Manifest) -> None:
         raise CheckpointError(f"member {name!r} {problem}", member=name)
 
 
-def _document_records(arrays: Mapping[str, np.ndarray]) -> dict[str, JsonValue]:
+def _document_records(arrays: Mapping[str, np.ndarray]) -> Document:
     return {
         name: {
             "dtype": record.spec.dtype,

@@ -10,13 +10,16 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from sql_resident.errors import CheckpointError
 
 JsonValue: TypeAlias = (
     "bool | int | float | str | Sequence[JsonValue] | Mapping[str, JsonValue] | None"
 )
+
+Document: TypeAlias = "Mapping[str, Any]"
+"""A JSON object as the ``json`` module reads it, not yet checked."""
 
 
 def freeze(value: object, where: str) -> JsonValue:

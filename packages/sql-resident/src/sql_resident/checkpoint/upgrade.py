@@ -13,16 +13,16 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 import numpy as np
-from sql_resident.checkpoint.json_values import JsonValue
+from sql_resident.checkpoint.json_values import Document
 
-Records: TypeAlias = Callable[[Mapping[str, np.ndarray]], dict[str, JsonValue]]
+Records: TypeAlias = Callable[[Mapping[str, np.ndarray]], Document]
 
 
 @dataclass(frozen=True, slots=True)
 class RawCheckpoint:
     """The manifest of some format version as JSON, and the arrays of the file."""
 
-    document: Mapping[str, JsonValue]
+    document: Document
     arrays: Mapping[str, np.ndarray]
 
 
