@@ -113,7 +113,7 @@ def make_session(weights: dict[str, npt.NDArray[np.float32]], seed: int) -> Trai
         optimizer=AdamW(
             betas=(0.9, 0.99),
             eps=1e-8,
-            weight_decay={name: 0.01 if len(dims) == 2 else 0.0 for name, dims in DIMS.items()},
+            weight_decay={name: 0.3 if len(dims) == 2 else 0.0 for name, dims in DIMS.items()},
         ),
         clip_norm=None,
         learning_rate=0.005,
@@ -166,7 +166,7 @@ def plot(path: Path, losses: list[float], confusion: npt.NDArray[np.int64]) -> N
 def main() -> int:
     parser = argparse.ArgumentParser(description="Digits by a neural network in SQL.")
     parser.add_argument("--steps", type=int, default=400, help="updates")
-    parser.add_argument("--features", type=int, default=64, help="hidden features")
+    parser.add_argument("--features", type=int, default=128, help="hidden features")
     parser.add_argument("--seed", type=int, default=0, help="of weights, split and batches")
     parser.add_argument("--output", type=Path, default=Path("runs/digits"), help="folder")
     arguments = parser.parse_args()
