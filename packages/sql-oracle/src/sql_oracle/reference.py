@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
+from torch.nn import functional
 
 from sql_oracle.errors import BatchError, ModelMismatch
 from sql_oracle.masks import MaskSource, NoMasks
@@ -125,7 +125,7 @@ class MLP(nn.Module):
         self.dropout = MaskedDropout(mlp_output_site(layer))
 
     def forward(self, x: Tensor) -> Tensor:
-        hidden = F.gelu(self.c_fc(x).to(x.dtype), approximate="none")
+        hidden = functional.gelu(self.c_fc(x).to(x.dtype), approximate="none")
         return self.dropout(self.c_proj(hidden).to(x.dtype))
 
 
@@ -210,4 +210,4 @@ class GPT(nn.Module):
 
     def forward(self, tokens: Tensor, targets: Tensor) -> Tensor:
         logits = self.logits(tokens)
-        return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+        return functional.cross_entropy(logits.flatten(0, 1), targets.flatten())

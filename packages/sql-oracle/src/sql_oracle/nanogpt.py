@@ -1,0 +1,163 @@
+"""The user's own nanoGPT ``model.py`` as the judge or as a contender, read from its file.
+
+Nothing of nanoGPT is contained here. The file is executed as it stands; its module tree is then
+asked for what a check needs: dropout modules, and attention on its explicit path.
+"""
+
+import hashlib
+import importlib.util
+import sys
+import warnings
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sql_oracle.errors import MissingFile, ModelMismatch
+from sql_oracle.masks import MaskSource
+from sql_oracle.recorded import nanogpt_shapes
+from sql_oracle.reference import (
+    EMBEDDING_SITE,
+    GPTConfig,
+    MaskedDropout,
+    attention_output_site,
+    attention_site,
+    mlp_output_site,
+)
+
+#: The file that the recorded runs were made with.
+KNOWN_SHA256 = "7c01703240dbec5d554527dc666e35b3df8391d0b117fddc07afcf325a21d11c"
+
+
+class UnknownModelFile(UserWarning):
+    """A nanoGPT file whose contents are not the known ones."""
+
+
+def load_model_file(path: str | Path) -> ModuleType:
+    """Execute a nanoGPT ``model.py``.
+
+    Warns with :class:`UnknownModelFile` when its sha256 is not the known one.
+
+    Raises:
+        MissingFile: no such file.
+        ModelMismatch: it does not run, or has no ``GPT`` and ``GPTConfig``.
+    """
+    source = Path(path)
+    try:
+        digest = hashlib.sha256(source.read_bytes()).hexdigest()
+    except OSError as error:
+        raise MissingFile(f"cannot read the nanoGPT file {path}: {error.strerror}") from error
+    if digest != KNOWN_SHA256:
+        warnings.warn(
+            f"{source} has sha256 {digest}, not the known {KNOWN_SHA256}; results are those of "
+            "this file",
+            UnknownModelFile,
+            stacklevel=2,
+        )
+    name = f"sql_oracle_user_model_{digest[:12]}"
+    spec = importlib.util.spec_from_file_location(name, source)
+    if spec is None or spec.loader is None:
+        raise ModelMismatch(f"{source} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    # Dataclasses look their module up by name while they are being made.
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise ModelMismatch(f"{source} does not run: {error}") from error
+    finally:
+        del sys.modules[name]
+    for needed in ("GPT", "GPTConfig"):
+        if not hasattr(module, needed):
+            raise ModelMismatch(f"{source} has no {needed}; a nanoGPT model file defines it")
+    return module
+
+
+def build_model(source: ModuleType, config: GPTConfig, dropout: float = 0.0) -> nn.Module:
+    """A model of the file with the given sizes, without biases.
+
+    Raises:
+        ModelMismatch: the file's parameters do not have the names and shapes of nanoGPT's.
+    """
+    model = source.GPT(
+        source.GPTConfig(
+            block_size=config.context,
+            vocab_size=config.vocabulary,
+            n_layer=config.layers,
+            n_head=config.heads,
+            n_embd=config.width,
+            dropout=dropout,
+            bias=False,
+        )
+    )
+    expected = nanogpt_shapes(config)
+    found = {name: tuple(p.shape) for name, p in model.named_parameters()}
+    if found != expected:
+        wrong = [
+            f"{name}: {found.get(name, 'missing')} instead of {expected.get(name, 'nothing')}"
+            for name in sorted(found.keys() | expected.keys())
+            if found.get(name) != expected.get(name)
+        ]
+        raise ModelMismatch(f"the file's model is not nanoGPT's: {'; '.join(wrong)}")
+    return model
+
+
+class NanoGPT(nn.Module):
+    """A model of the user's file, made fit for a check.
+
+    Its dropout modules take explicit masks and attention runs on its explicit path; its own code
+    is called for everything else. Parameter names are the file's.
+
+    Args:
+        source: from :func:`load_model_file`.
+        config: sizes.
+
+    Raises:
+        ModelMismatch: the model lacks one of nanoGPT's modules.
+    """
+
+    def __init__(self, source: ModuleType, config: GPTConfig) -> None:
+        super().__init__()
+        model = build_model(source, config)
+        try:
+            _inject(model, config)
+        except AttributeError as error:
+            raise ModelMismatch(f"the file's model is not nanoGPT's: {error}") from error
+        # Registering its children, not the model itself, keeps the file's parameter names.
+        for name, child in model.named_children():
+            self.add_module(name, child)
+        self._model = (model,)
+
+    def use_masks(self, masks: MaskSource) -> None:
+        """Take the dropout masks of the following forward passes from ``masks``."""
+        for module in self.modules():
+            if isinstance(module, MaskedDropout):
+                module.masks = masks
+
+    def forward(self, tokens: Tensor, targets: Tensor) -> Tensor:
+        return self._model[0](tokens, targets)[1]
+
+
+def _inject(model: Any, config: GPTConfig) -> None:
+    """Replace every dropout by a masked one and switch attention to the explicit path."""
+    causal = torch.tril(torch.ones(config.context, config.context))
+    _need_dropout(model.transformer.drop)
+    model.transformer.drop = MaskedDropout(EMBEDDING_SITE)
+    for layer, block in enumerate(model.transformer.h):
+        attention, mlp = block.attn, block.mlp
+        for module in (attention.attn_dropout, attention.resid_dropout, mlp.dropout):
+            _need_dropout(module)
+        attention.attn_dropout = MaskedDropout(attention_site(layer))
+        attention.resid_dropout = MaskedDropout(attention_output_site(layer))
+        mlp.dropout = MaskedDropout(mlp_output_site(layer))
+        attention.flash = False
+        if not hasattr(attention, "bias"):
+            shape = (1, 1, config.context, config.context)
+            attention.register_buffer("bias", causal.view(shape), persistent=False)
+
+
+def _need_dropout(module: nn.Module) -> None:
+    if not isinstance(module, nn.Dropout):
+        raise AttributeError(f"a {type(module).__name__} is where a Dropout should be")
