@@ -4,7 +4,8 @@ The entry point is :class:`CompactContext`.
 """
 
 from .context import CompactContext
-from .domain import Domain
+from .domain import Domain, Range
+from .dtypes import DType
 from .errors import (
     BudgetError,
     CompactError,
@@ -16,21 +17,35 @@ from .errors import (
     UnknownTable,
     UnsupportedSQL,
 )
+from .functions.macros import split_ctes
 from .precision import Precision
+from .program import matmul_precision
 from .result import CompactResult
+from .statements import DenseOutput, DenseProgram, StatementTrace
+from .tables import CompactTable, ValueColumn, table_of_array
 
 __all__ = [
     "BudgetError",
     "CompactContext",
     "CompactError",
     "CompactResult",
+    "CompactTable",
+    "DType",
     "DTypeError",
+    "DenseOutput",
+    "DenseProgram",
     "Domain",
     "DomainError",
     "InvalidSQL",
     "Precision",
+    "Range",
     "ShapeError",
+    "StatementTrace",
     "UnknownColumn",
     "UnknownTable",
     "UnsupportedSQL",
+    "ValueColumn",
+    "matmul_precision",
+    "split_ctes",
+    "table_of_array",
 ]

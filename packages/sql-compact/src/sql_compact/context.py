@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
 import torch
 
 from .errors import ShapeError, UnknownTable
@@ -17,9 +18,12 @@ from .relation.model import Coded, Relation, Table, Values
 from .result import CompactResult, Part
 from .tables import CompactTable, table_of_array, table_of_dataset
 from .tensor.labelled import Tensor
+from .tensor.maps import TORCH_DTYPES
 from .tracing import Tracer
 
 _QUERY = "__query"
+#: Prepared queries a context keeps.
+_CACHE_SIZE = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,25 @@ class _Registered:
 
     table: CompactTable
     arrays: Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class _Prepared:
+    """A query folded over table layouts, and its programs built so far."""
+
+    layouts: Mapping[str, CompactTable]
+    tracer: Tracer
+    table: Table
+    schema: pa.Schema
+    outputs: tuple[Output, ...]
+    programs: dict[bool, Program] = field(default_factory=dict)
+
+    def program(self, device: torch.device, exact: bool) -> Program:
+        if exact not in self.programs:
+            self.programs[exact] = build_program(
+                self.tracer.builder, self.outputs, device, exact=exact
+            )
+        return self.programs[exact]
 
 
 class CompactContext:
@@ -51,7 +74,8 @@ class CompactContext:
         self._device = torch.device(device)
         self._precision = Precision.of(precision)
         self._tables: Mapping[str, _Registered] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._cache: dict[str, _Prepared] = {}
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -104,31 +128,44 @@ class CompactContext:
             UnsupportedSQL: it has no tensor form; the operator and the reason are named.
         """
         tables = self._tables
-        tracer = self._tracer(tables)
-        table, schema = tracer.trace({_QUERY: text})[_QUERY]
-        outputs = list(_outputs(table))
+        with self._lock:
+            prepared = self._prepare(text, tables)
+            program = prepared.program(self._device, exact=False)
         try:
-            program = build_program(tracer.builder, outputs, self._device)
-            values = program.run(self._inputs(program, tables))
+            values = self._run(program, tables)
         except AssumptionFailed:
-            program = build_program(tracer.builder, outputs, self._device, exact=True)
-            values = program.run(self._inputs(program, tables))
-        computed = {o.tensor: v for o, v in zip(outputs, values, strict=True)}
-        return CompactResult(
-            table.names, schema, [Part(part, computed) for part in table.bag.parts]
-        )
+            with self._lock:
+                program = prepared.program(self._device, exact=True)
+            values = self._run(program, tables)
+        computed = {o.tensor: v for o, v in zip(prepared.outputs, values, strict=True)}
+        parts = [Part(part, computed) for part in prepared.table.bag.parts]
+        return CompactResult(prepared.table.names, prepared.schema, parts)
 
     def explain(self, text: str) -> str:
         """The folded program of a query: each contraction and reduction with dims and sizes."""
-        tracer = self._tracer(self._tables)
-        table, _ = tracer.trace({_QUERY: text})[_QUERY]
-        outputs = list(_outputs(table))
-        program = build_program(tracer.builder, outputs, self._device, check=False)
-        return explain_program(program.nodes)
+        with self._lock:
+            prepared = self._prepare(text, self._tables)
+            return explain_program(prepared.program(self._device, exact=False).nodes)
 
-    def _tracer(self, tables: Mapping[str, _Registered]) -> Tracer:
+    def _prepare(self, text: str, tables: Mapping[str, _Registered]) -> _Prepared:
+        """The query folded, kept for as long as the tables' layouts stay the same."""
         layouts = {name: registered.table for name, registered in tables.items()}
-        return Tracer(layouts, self._precision)
+        prepared = self._cache.pop(text, None)
+        if prepared is None or prepared.layouts != layouts:
+            tracer = Tracer(layouts, self._precision)
+            table, schema = tracer.trace({_QUERY: text})[_QUERY]
+            prepared = _Prepared(layouts, tracer, table, schema, tuple(_outputs(table)))
+        self._cache[text] = prepared
+        while len(self._cache) > _CACHE_SIZE:
+            del self._cache[next(iter(self._cache))]
+        return prepared
+
+    def _run(self, program: Program, tables: Mapping[str, _Registered]) -> list[torch.Tensor]:
+        """The program's results, none of which shares memory with a registered array."""
+        inputs = self._inputs(program, tables)
+        owned = {t.untyped_storage().data_ptr() for t in inputs.values()}
+        results = program.run(inputs)
+        return [r.clone() if r.untyped_storage().data_ptr() in owned else r for r in results]
 
     def _inputs(
         self, program: Program, tables: Mapping[str, _Registered]
@@ -142,11 +179,9 @@ class CompactContext:
         for name in program.inputs:
             registered, column = columns[name]
             array = registered.table.check(column, registered.arrays[column.name], self._device)
-            inputs[name] = array.to(torch.float32) if self._narrow(array) else array
+            element = self._precision.element(column.dtype, array.dim())
+            inputs[name] = array.to(TORCH_DTYPES[element])
         return inputs
-
-    def _narrow(self, array: torch.Tensor) -> bool:
-        return array.dtype == torch.float64 and self._precision is not Precision.FLOAT64
 
 
 def _registered(

@@ -12,7 +12,8 @@ tf32         float32             TensorFloat-32 on CUDA (float32 elsewhere)
 bfloat16     float32             bfloat16 operands, float32 accumulation
 ===========  ==================  ============================================
 
-Integers and booleans are exact under every policy.
+Integers and booleans are exact under every policy, and single numbers (a learning rate, a
+bias correction, a dropout probability) stay as SQL says: they cost nothing.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ class Precision(Enum):
             names = ", ".join(p.value for p in Precision)
             raise DTypeError(f"unknown precision {name!r}; choose one of {names}") from None
 
-    def element(self, dtype: DType) -> DType:
-        """The element type a float column or expression of ``dtype`` is computed in."""
-        if dtype.is_float and self is not Precision.FLOAT64:
+    def element(self, dtype: DType, rank: int) -> DType:
+        """The element type that values of ``dtype`` over ``rank`` axes are computed in."""
+        if rank and dtype.is_float and self is not Precision.FLOAT64:
             return DType.FLOAT32
         return dtype

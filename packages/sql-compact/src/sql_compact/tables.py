@@ -16,7 +16,7 @@ import torch
 
 from .domain import Domain, Range, domain_of
 from .dtypes import DType, dtype_of_numpy
-from .errors import DomainError, DTypeError, ShapeError
+from .errors import DomainError, DTypeError, ShapeError, UnknownColumn
 from .relation.model import Bag, Coded, Column, Coordinate, Relation, Table, Values
 from .tensor.labelled import Axis, Tensor, TensorBuilder
 from .tensor.maps import TORCH_DTYPES
@@ -47,6 +47,18 @@ class CompactTable:
     name: str
     dims: Mapping[str, Domain]
     columns: tuple[ValueColumn, ...]
+
+    def column(self, name: str) -> ValueColumn:
+        """The value column of that name.
+
+        Raises:
+            UnknownColumn: there is none.
+        """
+        for column in self.columns:
+            if column.name == name:
+                return column
+        names = ", ".join(c.name for c in self.columns)
+        raise UnknownColumn(f"table {self.name!r} has no value column {name!r}; it has: {names}")
 
     @property
     def schema(self) -> pa.Schema:
@@ -133,7 +145,7 @@ def _from_numpy(array: Any, where: str) -> torch.Tensor:
         raise DTypeError(f"{where}: values of type {values.dtype} are not numbers or booleans")
     if values.dtype == np.float16:
         values = values.astype(np.float32)
-    return torch.from_numpy(np.ascontiguousarray(values))
+    return torch.from_numpy(np.require(values, requirements=["C", "W"]))
 
 
 def table_of_array(

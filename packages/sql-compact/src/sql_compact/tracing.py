@@ -9,13 +9,13 @@ first, with the tracer as its engine.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import pyarrow as pa
 
 from .autodiff import TracingBackend, differentiate
-from .functions.macros import expand_macros, identifier, split_ctes
+from .functions.macros import CommonTable, expand_macros, identifier, split_ctes
 from .plan.planner import Planned, Planner
 from .plan.reader import read_plan
 from .precision import Precision
@@ -25,7 +25,24 @@ from .tables import CompactTable
 from .tensor.graph import Graph
 from .tensor.labelled import TensorBuilder
 
+_WORD = re.compile(r"\w+")
 _DERIVATIVE = re.compile(r"\b(grad|vjp|jvp)\s*\(", re.IGNORECASE)
+
+
+def _needed(tables: Sequence[CommonTable], final: str) -> list[CommonTable]:
+    """The common tables that the final query reads, directly or through others.
+
+    A statement of a training step repeats the whole model to read one gradient; what it
+    does not read need not be planned. A word that only looks like a name costs a plan.
+    """
+    words = set(_WORD.findall(final.lower()))
+    needed = []
+    for table in reversed(tables):
+        name = identifier(table.name).lower()
+        if name in words or not name.isidentifier():
+            needed.append(table)
+            words.update(_WORD.findall(table.body.lower()))
+    return needed[::-1]
 
 
 class Tracer:
@@ -76,7 +93,7 @@ class Tracer:
         """Fold one query without derivatives."""
         tables, final = split_ctes(sql)
         with self._scope():
-            for cte in tables:
+            for cte in _needed(tables, final):
                 table, schema = self.fold(self.plan(cte.body))
                 if cte.columns is not None:
                     names = tuple(map(identifier, cte.columns))

@@ -6,12 +6,14 @@ as soon as their last user has run (torch.fx's generated code does that).
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import fx
 
+from ..dtypes import DType
 from ..precision import Precision
 from ..tensor.graph import Node, Op, scalar_value
 from ..tensor.maps import TORCH_DTYPES, map_function
@@ -20,10 +22,18 @@ from . import operations
 from .contraction import contract
 from .schedule import schedule
 
-#: Elementwise functions that take Python numbers beside tensors.
-_SCALAR_FRIENDLY = frozenset(
-    "add subtract multiply divide equal not_equal lt lte gt gte where".split()
-)
+#: Functions that are Python operators, which take numbers beside tensors.
+_OPERATORS = {
+    "add": operator.add,
+    "subtract": operator.sub,
+    "multiply": operator.mul,
+    "equal": operator.eq,
+    "not_equal": operator.ne,
+    "lt": operator.lt,
+    "lte": operator.le,
+    "gt": operator.gt,
+    "gte": operator.ge,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +85,11 @@ class _Lowering:
         self._root.register_buffer(name, value.to(self._device), persistent=False)
         return self._graph.get_attr(name)
 
-    def _tensor(self, node: Node) -> fx.Node:
-        """The node's value as a tensor, also where it is a constant."""
+    def _tensor(self, node: Node, dtype: DType | None = None) -> fx.Node:
+        """The node's value as a tensor (of ``dtype``), also where it is a constant."""
         value = self._values[node.index]
+        if dtype is not None and dtype is not node.dtype:
+            return self._call(operations.cast, self._tensor(node), TORCH_DTYPES[dtype])
         if isinstance(value, fx.Node):
             return value
         name = f"constant_{node.index}"
@@ -99,25 +111,44 @@ class _Lowering:
     def _map(self, node: Node):
         name = str(node.attributes)
         operands = []
-        numbers = name in _SCALAR_FRIENDLY and not name == "where"
+        function = _OPERATORS.get(name)
+        if name == "divide" and node.dtype.is_float:
+            function = operator.truediv
         for i, operand in enumerate(node.operands):
             value = self._values[operand.node.index]
             if isinstance(value, fx.Node):
+                if self._mistyped(node, operand.node):
+                    value = self._tensor(operand.node, node.dtype)
                 operands.append(self._view(value, operand.axes, node.rank))
-            elif numbers or (name == "where" and i > 0 and self._where_takes(node, i)):
+            elif function or (name == "where" and i > 0 and self._where_takes(node, i)):
                 operands.append(value)
             else:
-                operands.append(self._tensor(operand.node))
+                wanted = node.dtype if self._mistyped(node, operand.node) else None
+                operands.append(self._tensor(operand.node, wanted))
         if name == "broadcast":
-            return self._call(operations.expand, operands[0], node.shape)
+            value = self._tensor(node.operands[0].node, node.dtype)
+            view = self._view(value, node.operands[0].axes, node.rank)
+            return self._call(operations.expand, view, node.shape)
         if name.startswith("cast:"):
             return self._call(operations.cast, operands[0], TORCH_DTYPES[node.dtype])
-        return self._call(map_function(name).torch, *operands)
+        return self._call(function or map_function(name).torch, *operands)
+
+    def _mistyped(self, node: Node, operand: Node) -> bool:
+        """A number whose type torch would not change to the result's by itself.
+
+        Torch gives arithmetic on arrays and numbers the arrays' type; where there are no
+        arrays of floats the numbers must have the result's type already.
+        """
+        if not node.dtype.is_float or not operand.dtype.is_float or operand.rank:
+            return False
+        if operand.dtype is node.dtype or str(node.attributes).startswith("cast:"):
+            return False
+        return not any(o.node.rank and o.node.dtype.is_float for o in node.operands)
 
     def _where_takes(self, node: Node, i: int) -> bool:
         """A number beside a tensor branch of the result's own type."""
         other = node.operands[3 - i].node
-        return other.op is not Op.CONSTANT and other.dtype is node.dtype
+        return other.rank > 0 and other.dtype is node.dtype
 
     def _view(self, value: fx.Node, axes: tuple[int, ...], rank: int) -> fx.Node:
         if axes == tuple(range(rank)) or not axes:
@@ -156,7 +187,7 @@ class _Lowering:
 
     def _place(self, node: Node):
         axis, position = node.attributes
-        value = self._tensor(node.operands[0].node)
+        value = self._tensor(node.operands[0].node, node.dtype)
         return self._call(operations.place, value, axis, position, node.shape[axis])
 
     def _stack(self, node: Node):

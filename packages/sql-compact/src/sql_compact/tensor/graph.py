@@ -126,7 +126,7 @@ class Scalar:
 class Graph:
     """Interns nodes: asking twice for the same operation gives the same node.
 
-    Under a precision below float64 every float is float32 in the graph, so casts
+    Under a precision below float64 every float array is float32 in the graph, so casts
     between float types vanish (see :class:`sql_compact.precision.Precision`).
     """
 
@@ -143,7 +143,8 @@ class Graph:
         dtype: DType,
         attributes: Hashable = None,
     ) -> Node:
-        operands, shape, dtype = tuple(operands), tuple(shape), self.precision.element(dtype)
+        operands, shape = tuple(operands), tuple(shape)
+        dtype = self.precision.element(dtype, len(shape))
         key = (op, operands, shape, dtype, attributes)
         node = self._interned.get(key)
         if node is None:
@@ -167,7 +168,8 @@ class Graph:
         return self.intern(Op.CONSTANT, (), (), dtype, Scalar.of(value, tangent))
 
     def data(self, values: np.ndarray, dtype: DType) -> Node:
-        values = np.asarray(values, dtype=self.precision.element(dtype).numpy)
+        values = np.asarray(values)
+        values = values.astype(self.precision.element(dtype, values.ndim).numpy)
         return self.intern(Op.DATA, (), values.shape, dtype, Array.of(values))
 
     def iota(self, size: int) -> Node:

@@ -88,7 +88,7 @@ class TensorBuilder:
         return Tensor(self.graph.intern(Op.MAP, operands, shape, dtype, function), tuple(axes))
 
     def cast(self, tensor: Tensor, dtype: DType) -> Tensor:
-        dtype = self.graph.precision.element(dtype)
+        dtype = self.graph.precision.element(dtype, len(tensor.axes))
         return tensor if tensor.dtype is dtype else self.map(cast_name(dtype), tensor)
 
     def conjunction(self, masks: Iterable[Tensor | None]) -> Tensor | None:
