@@ -18,12 +18,14 @@ import torch
 from sql_oracle import (
     CheckResult,
     GPTConfig,
-    Mapping as TableMapping,
     PhiloxMasks,
     check,
     decay_matrices,
     gpt_mapping,
     warmup_cosine,
+)
+from sql_oracle import (
+    Mapping as TableMapping,
 )
 from sql_oracle.noise import synthetic_batches
 from sql_oracle.reference import GPT
@@ -112,9 +114,7 @@ class TableSession:
             m_hat = self.m[name] / (1 - 0.9**t)
             v_hat = self.v[name] / (1 - self.faults.beta2**t)
             decay = 0.0 if self.faults.decay_before_clip else self._decay[name]
-            self.tables[name] = (
-                w - rate * decay * w - rate * m_hat / (torch.sqrt(v_hat) + 1e-8)
-            )
+            self.tables[name] = w - rate * decay * w - rate * m_hat / (torch.sqrt(v_hat) + 1e-8)
         report = Report(self.step_count, loss, norm, rate)
         self.step_count += 1
         return report
@@ -138,9 +138,7 @@ def philox_word(counter: list[int], key: tuple[int, int]) -> list[int]:
 
 def plain_mask(rate: float, seed: int, step: int, site: int, shape: tuple[int, ...]) -> np.ndarray:
     """A dropout mask, one block of four entries at a time."""
-    stream = philox_word(
-        [site, step % 2**32, step >> 32, len(shape)], (seed % 2**32, seed >> 32)
-    )
+    stream = philox_word([site, step % 2**32, step >> 32, len(shape)], (seed % 2**32, seed >> 32))
     mask = np.empty(shape)
     for outer in np.ndindex(shape[:-1]):
         inner = [*reversed(outer), 0, 0, 0][:3]
@@ -240,7 +238,12 @@ class GPTCase:
         return warmup_cosine(1e-3, 1e-4, 100, 5000)
 
     def check(
-        self, steps: int, *, session: Any = None, mapping: TableMapping | None = None, **options: Any
+        self,
+        steps: int,
+        *,
+        session: Any = None,
+        mapping: TableMapping | None = None,
+        **options: Any,
     ) -> CheckResult:
         model = options.pop("module", None) or GPT(self.config)
         settings: dict[str, Any] = {
@@ -249,9 +252,7 @@ class GPTCase:
             "clip_norm": 1.0,
             "precision": self.precision,
             "loss": keyword_loss,
-            "before_step": lambda step: model.use_masks(
-                PhiloxMasks(self.dropout, self.seed, step)
-            ),
+            "before_step": lambda step: model.use_masks(PhiloxMasks(self.dropout, self.seed, step)),
         }
         return check(
             session or self.session(),

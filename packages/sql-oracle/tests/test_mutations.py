@@ -1,8 +1,17 @@
 """The oracle must be able to fail, whichever side has the fault."""
 
 import pytest
-from sql_oracle import GPT, AdamWOptions, Mapping, MappingError, OracleError, PhiloxMasks
-from sql_oracle import TensorMap, decay_matrices, gpt_mapping
+from sql_oracle import (
+    GPT,
+    AdamWOptions,
+    Mapping,
+    MappingError,
+    OracleError,
+    PhiloxMasks,
+    TensorMap,
+    decay_matrices,
+    gpt_mapping,
+)
 from sql_oracle.mutations import MUTATIONS, Judge, mutation
 from torch import nn
 

@@ -12,7 +12,7 @@ from datafusion.substrait import Serde
 from sql_compact.errors import UnsupportedSQL
 from sql_compact.functions.registry import BY_SUBSTRAIT_NAME, FUNCTIONS, scalar_function
 from sql_compact.functions.udf import USER_FUNCTIONS, register_functions
-from substrait.proto import Plan
+from substrait.plan_pb2 import Plan
 
 # SQL of each function on columns x, y (DOUBLE) or i, j (BIGINT), and the name in its plan.
 EMITTED = {

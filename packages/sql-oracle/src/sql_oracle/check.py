@@ -183,7 +183,15 @@ def check(
     parameters = sum(int(np.prod(shape)) for shape in parameter_shapes(module).values())
     if tolerance is None:
         horizon = 1 if follow else len(planned)
-        tolerance = tolerance_for(precision, parameters=parameters, steps=horizon, device=device)
+        first = torch_side.step_count
+        rates = [torch_side.learning_rate(first + k) for k in range(len(planned))]
+        tolerance = tolerance_for(
+            precision,
+            parameters=parameters,
+            steps=horizon,
+            device=device,
+            learning_rate=max(rates),
+        )
     comparisons: list[Comparison] = []
     done = 0
     for batch in planned:
@@ -238,9 +246,7 @@ def _load_slots(
 ) -> None:
     for slot, tables in slots.items():
         _same_names(f"optimizer slot {slot!r}", tables, mapping)
-    loaded = {
-        slot: mapping.to_parameters(tables, trainer.module) for slot, tables in slots.items()
-    }
+    loaded = {slot: mapping.to_parameters(tables, trainer.module) for slot, tables in slots.items()}
     trainer.load_slots(loaded, step_count)
 
 

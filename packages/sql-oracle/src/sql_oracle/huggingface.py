@@ -84,7 +84,9 @@ def compare_with_transformers(config: GPTConfig, batch: Batch, seed: int) -> dic
                 drawn = 1.0 + 0.1 * generator.standard_normal(tuple(parameter.shape))
                 parameter.copy_(torch.from_numpy(drawn))
             theirs[name].copy_(parameter.T if name.endswith(_TRANSPOSED) else parameter)
-    tokens, targets = (torch.as_tensor(np.asarray(batch[key])).long() for key in ("tokens", "targets"))
+    tokens, targets = (
+        torch.as_tensor(np.asarray(batch[key])).long() for key in ("tokens", "targets")
+    )
 
     our_logits = ours.logits(tokens)
     our_loss = functional.cross_entropy(our_logits.flatten(0, 1), targets.flatten())

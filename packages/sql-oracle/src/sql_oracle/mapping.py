@@ -1,7 +1,8 @@
 """Which SQL table holds which parameters of a PyTorch module, and in what layout."""
 
 import math
-from collections.abc import Iterator, Mapping as MappingABC
+from collections.abc import Iterator
+from collections.abc import Mapping as MappingABC
 from dataclasses import dataclass
 
 import numpy as np

@@ -335,7 +335,9 @@ def batch_tensors(batch: Batch) -> tuple[Tensor, Tensor]:
     try:
         tokens, targets = (torch.from_numpy(np.array(batch[k], np.int64)) for k in KEYS)
     except KeyError as error:
-        raise BatchError(f"the batch has no {error}; it has {', '.join(batch) or 'nothing'}") from None
+        raise BatchError(
+            f"the batch has no {error}; it has {', '.join(batch) or 'nothing'}"
+        ) from None
     return tokens, targets
 
 

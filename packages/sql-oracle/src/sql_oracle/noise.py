@@ -13,7 +13,7 @@ The floor of a quantity is the larger of the two, over all tensors and steps, an
 resolution of the type.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np

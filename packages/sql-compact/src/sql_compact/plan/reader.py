@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pyarrow as pa
-from substrait.proto import Plan as PlanMessage
+from substrait.plan_pb2 import Plan as PlanMessage
 
 from ..errors import UnsupportedSQL
 from . import nodes as n
