@@ -85,6 +85,16 @@ class StatementTrace:
             name: table for name, (table, _) in self._tracer.trace(statements).items()
         }
 
+    def columns(self, statement: str) -> tuple[str, ...]:
+        """Names of a statement's columns.
+
+        Raises:
+            UnknownTable: there is no such statement.
+        """
+        if statement not in self._traced:
+            raise UnknownTable(f"there is no statement {statement!r}")
+        return self._traced[statement].names
+
     def program(
         self, outputs: Sequence[tuple[str, str]], device: str | torch.device = "cpu"
     ) -> DenseProgram:
@@ -114,10 +124,9 @@ class StatementTrace:
         return TORCH_DTYPES[next(n.dtype for n in graph.nodes if n.attributes == name)]
 
     def _request(self, statement: str, column: str) -> tuple[DenseOutput, Output]:
-        if statement not in self._traced:
-            raise UnknownTable(f"there is no statement {statement!r}")
+        names = self.columns(statement)
         table = self._traced[statement]
-        if column not in table.names:
+        if column not in names:
             raise UnknownColumn(
                 f"statement {statement!r} has no column {column!r}; it has: {', '.join(table.names)}"
             )
