@@ -8,7 +8,7 @@ done once. Planning each common table expression by itself needs ``plan_key`` an
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -67,20 +67,15 @@ class TracingBackend:
 
 
 @contextmanager
-def differentiate(
-    backend: TracingBackend, statements: Mapping[str, str]
-) -> Iterator[Mapping[str, str]]:
-    """The statements with their derivative calls replaced by reads of what ddxdb computed.
+def differentiate(backend: TracingBackend, statement: str) -> Iterator[str]:
+    """The statement with its derivative calls replaced by reads of what ddxdb computed.
 
     Raises:
         UnsupportedSQL: ddxdb has no rule for something in a query.
     """
-    if not statements:
-        yield {}
-        return
     try:
-        rewritten = ddxdb.rewrite(backend, list(statements.values()), "datafusion")
+        rewritten = ddxdb.rewrite(backend, [statement], "datafusion")
     except ddxdb.DdxError as error:
         raise UnsupportedSQL("derivative", f"{type(error).__name__}: {error}") from error
     with rewritten:
-        yield dict(zip(statements, rewritten.statements, strict=True))
+        yield rewritten.statements[0]

@@ -21,7 +21,6 @@ from .tensor.labelled import Tensor
 from .tensor.maps import TORCH_DTYPES
 from .tracing import Tracer
 
-_QUERY = "__query"
 #: Prepared queries a context keeps.
 _CACHE_SIZE = 64
 
@@ -153,7 +152,7 @@ class CompactContext:
         prepared = self._cache.pop(text, None)
         if prepared is None or prepared.layouts != layouts:
             tracer = Tracer(layouts, self._precision)
-            table, schema = tracer.trace({_QUERY: text})[_QUERY]
+            table, schema, _ = tracer.trace(text)
             prepared = _Prepared(layouts, tracer, table, schema, tuple(_outputs(table)))
         self._cache[text] = prepared
         while len(self._cache) > _CACHE_SIZE:

@@ -1,4 +1,4 @@
-"""Several named SQL statements as one tensor program: the interface for training steps."""
+"""The common tables of a statement as one tensor program: the interface for training steps."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from .tracing import Tracer
 
 @dataclass(frozen=True, slots=True)
 class DenseOutput:
-    """One value column of a statement, as a dense array.
+    """One value column of a common table, as a dense array.
 
     Attributes:
-        dims: the statement's key columns, in order; the array's axes.
+        dims: the table's key columns, in order; the array's axes.
     """
 
-    statement: str
+    table: str
     column: str
     dims: tuple[str, ...]
     shape: tuple[int, ...]
@@ -60,51 +60,51 @@ class DenseProgram:
 
 
 class StatementTrace:
-    """Named statements folded into one graph, from which programs are built.
+    """A statement whose common tables are folded into one graph, to build programs from.
 
-    Statements run in order and may read those before them by name. Those that call
-    ``grad`` share one backward program, and everything common is computed once.
+    A training step is one statement: ``WITH`` model, loss, gradients, update. Gradients of
+    one loss share one backward program, and everything common is computed once.
 
     Args:
-        tables: layouts of the tables that the statements read.
-        statements: SQL text by name.
+        tables: layouts of the tables that the statement reads.
+        sql: the statement.
+        keep: names of the common tables that programs will output.
 
     Raises:
-        CompactError: a statement is invalid or has no tensor form.
+        CompactError: the statement is invalid or has no tensor form.
     """
 
     def __init__(
         self,
         tables: Sequence[CompactTable],
-        statements: Mapping[str, str],
+        sql: str,
+        keep: Sequence[str],
         precision: str | Precision = "float64",
     ) -> None:
         self._precision = Precision.of(precision)
         self._tracer = Tracer({t.name: t for t in tables}, self._precision)
-        self._traced: dict[str, Table] = {
-            name: table for name, (table, _) in self._tracer.trace(statements).items()
-        }
+        _, _, self._traced = self._tracer.trace(sql, keep)
 
-    def columns(self, statement: str) -> tuple[str, ...]:
-        """Names of a statement's columns.
+    def columns(self, table: str) -> tuple[str, ...]:
+        """Names of a common table's columns.
 
         Raises:
-            UnknownTable: there is no such statement.
+            UnknownTable: none of that name was kept.
         """
-        if statement not in self._traced:
-            raise UnknownTable(f"there is no statement {statement!r}")
-        return self._traced[statement].names
+        if table not in self._traced:
+            raise UnknownTable(f"no common table {table!r} was kept")
+        return self._traced[table].names
 
     def program(
         self, outputs: Sequence[tuple[str, str]], device: str | torch.device = "cpu"
     ) -> DenseProgram:
-        """A program that computes these (statement, column) pairs.
+        """A program that computes these (common table, column) pairs.
 
         Values are assumed to be finite wherever a mask hides them: if the outputs are
         finite they are SQL's, so the caller must check them.
 
         Raises:
-            UnknownTable, UnknownColumn: there is no such statement or column.
+            UnknownTable, UnknownColumn: there is no such table or column.
             ShapeError: its rows are not one for each combination of its key columns, or a
                 value may be NULL.
         """
@@ -123,29 +123,24 @@ class StatementTrace:
         graph = self._tracer.builder.graph
         return TORCH_DTYPES[next(n.dtype for n in graph.nodes if n.attributes == name)]
 
-    def _request(self, statement: str, column: str) -> tuple[DenseOutput, Output]:
-        names = self.columns(statement)
-        table = self._traced[statement]
+    def _request(self, name: str, column: str) -> tuple[DenseOutput, Output]:
+        names = self.columns(name)
+        where = f"table {name!r}, column {column!r}"
         if column not in names:
-            raise UnknownColumn(
-                f"statement {statement!r} has no column {column!r}; it has: {', '.join(table.names)}"
-            )
-        relation = self._single(table, statement)
-        target = relation.columns[table.names.index(column)]
-        where = f"statement {statement!r}, column {column!r}"
+            raise UnknownColumn(f"table {name!r} has no column {column!r}; it has: {names}")
+        table = self._traced[name]
+        if len(table.bag.parts) != 1:
+            raise ShapeError(f"{where}: a union of parts is not a dense array")
+        relation = table.bag.parts[0]
+        target = relation.columns[names.index(column)]
         if relation.present is not None or target.valid is not None:
             raise ShapeError(f"{where}: a row may be absent or NULL, so it is not a dense array")
         if not isinstance(target, Values):
             raise ShapeError(f"{where}: a key column is not a value")
         dims = _dims(table, relation, where)
         axes = tuple(dims.values())
-        dense = DenseOutput(statement, column, tuple(dims), tuple(a.size for a in axes))
+        dense = DenseOutput(name, column, tuple(dims), tuple(a.size for a in axes))
         return dense, Output(target.value, axes)
-
-    def _single(self, table: Table, statement: str) -> Relation:
-        if len(table.bag.parts) != 1:
-            raise ShapeError(f"statement {statement!r}: a union of parts is not a dense array")
-        return table.bag.parts[0]
 
 
 def _dims(table: Table, relation: Relation, where: str) -> dict[str, Axis]:

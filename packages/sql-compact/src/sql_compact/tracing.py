@@ -1,4 +1,4 @@
-"""Tracing: named SQL statements into one tensor graph.
+"""Tracing: a SQL statement into one tensor graph.
 
 Each common table expression is planned by itself, over the schemas of the tables before
 it, and folded; so planning is linear in the length of the statement however often a
@@ -66,41 +66,42 @@ class Tracer:
         self._catalog.pop(name, None)
         self._planner.drop_table(name)
 
-    def trace(self, statements: Mapping[str, str]) -> dict[str, tuple[Table, pa.Schema]]:
-        """Fold named queries in order; each may read those before it by name.
+    def trace(
+        self, sql: str, keep: Sequence[str] = ()
+    ) -> tuple[Table, pa.Schema, dict[str, Table]]:
+        """Fold a statement: its rows, their schema, and the common tables named in ``keep``.
 
-        Queries with derivatives are differentiated together, so those of one loss share
-        one backward program.
+        Its derivatives are differentiated together, so those of one loss share one
+        backward program.
 
         Raises:
-            CompactError: a query is invalid or cannot be folded.
+            CompactError: the statement is invalid or cannot be folded.
         """
-        texts = {name: expand_macros(sql) for name, sql in statements.items()}
-        derived = {
-            name: expand_macros(statements[name], differentiate=True)
-            for name in texts
-            if _DERIVATIVE.search(texts[name])
-        }
-        results: dict[str, tuple[Table, pa.Schema]] = {}
-        with differentiate(TracingBackend(self), derived) as rewritten:
-            for name in texts:
-                table, schema = self.query(rewritten.get(name, texts[name]))
-                self.define(name, table, schema)
-                results[name] = table, schema
-        return results
+        text = expand_macros(sql)
+        if not _DERIVATIVE.search(text):
+            return self.query(text, keep)
+        text = expand_macros(sql, differentiate=True)
+        with differentiate(TracingBackend(self), text) as rewritten:
+            return self.query(rewritten, keep)
 
-    def query(self, sql: str) -> tuple[Table, pa.Schema]:
-        """Fold one query without derivatives."""
+    def query(
+        self, sql: str, keep: Sequence[str] = ()
+    ) -> tuple[Table, pa.Schema, dict[str, Table]]:
+        """Fold a statement without derivatives; see :meth:`trace`."""
         tables, final = split_ctes(sql)
+        kept: dict[str, Table] = {}
         with self._scope():
-            for cte in _needed(tables, final):
+            for cte in _needed(tables, " ".join((final, *keep))):
+                name = identifier(cte.name)
                 table, schema = self.fold(self.plan(cte.body))
                 if cte.columns is not None:
                     names = tuple(map(identifier, cte.columns))
                     table = Table(names, table.bag)
                     schema = pa.schema([f.with_name(n) for f, n in zip(schema, names, strict=True)])
-                self.define(identifier(cte.name), table, schema)
-            return self.fold(self.plan(final))
+                self.define(name, table, schema)
+                if name in keep:
+                    kept[name] = table
+            return *self.fold(self.plan(final)), kept
 
     def plan(self, sql: str) -> Planned:
         return self._planner.plan(sql)

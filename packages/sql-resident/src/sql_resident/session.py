@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,7 @@ from .errors import NonFiniteState, SessionError
 from .inputs import BatchInput, checked_batch, hyper_layout
 from .optimizers import Optimizer, ParameterTable
 from .schedules import Schedule, as_schedule
-from .step_sql import as_text, evaluation_statement, step_statements
+from .step_sql import evaluation_sql, step_sql
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -140,7 +140,7 @@ class TrainingSession:
         self._batch = {n: b.layout(n) for n, b in batch.items()}
         self._tables = [ParameterTable(n, tuple(t.dims)) for n, t in self._layouts.items()]
         self._slots = self._state_layouts()
-        self._statements = step_statements(loss, self._tables, optimizer, clip_norm)
+        self._step_sql = step_sql(loss, self._tables, optimizer, clip_norm)
         self._trace = self._traced()
         self._engine = self._make_engine(parameters)
         self._evaluation: DenseProgram | None = None
@@ -166,9 +166,12 @@ class TrainingSession:
     def _all_layouts(self) -> list[CompactTable]:
         return [*self._slots.values(), *self._batch.values(), hyper_layout(self._hyper)]
 
+    def _new_trace(self, sql: str, keep: Sequence[str]) -> StatementTrace:
+        return StatementTrace(self._all_layouts(), sql, keep, self._precision)
+
     def _traced(self) -> StatementTrace:
         try:
-            return StatementTrace(self._all_layouts(), self._statements, self._precision)
+            return self._new_trace(self._step_sql.text, self._step_sql.tables)
         except UnsupportedSQL as error:
             raise _explained(error, [t.name for t in self._tables]) from error
 
@@ -191,7 +194,7 @@ class TrainingSession:
         for output in program.outputs[: len(_SCALARS)]:
             if output.shape:
                 raise SessionError(
-                    f"{output.statement}: the query has one row for each of {output.dims}; "
+                    f"{output.table}: the query has one row for each of {output.dims}; "
                     "it must have one row, so aggregate it"
                 )
         state = self._initial_state(parameters)
@@ -227,8 +230,8 @@ class TrainingSession:
 
     @property
     def step_sql(self) -> str:
-        """The whole step as SQL: named statements, each reading those before it."""
-        return as_text(self._statements)
+        """The whole step as one SQL statement: model, loss, gradients, clipping, update."""
+        return self._step_sql.text
 
     @property
     def counters(self) -> Counters:
@@ -297,8 +300,7 @@ class TrainingSession:
         inputs = self._inputs(batch)
         if self._evaluation is None:
             hyper = [c.name for c in hyper_layout(self._hyper).columns]
-            statement = evaluation_statement(self._loss, hyper)
-            trace = StatementTrace(self._all_layouts(), {"loss": statement}, self._precision)
+            trace = self._new_trace(evaluation_sql(self._loss, hyper), ["loss"])
             self._evaluation = trace.program([("loss", self._loss_column())], self._device)
         return float(self._run(self._evaluation, inputs)[0])
 

@@ -1,8 +1,9 @@
-"""The whole training step as named SQL statements."""
+"""The whole training step as one SQL statement."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from sql_compact import split_ctes
 
@@ -14,78 +15,87 @@ from .optimizers.base import identifier
 CLIP_EPS = 1e-6
 
 
-def step_statements(
+@dataclass(frozen=True, slots=True)
+class StepSQL:
+    """A training step as one statement.
+
+    Attributes:
+        text: the statement; it can be read, kept, and run by any engine under ddxdb.
+        tables: names of the common tables that are the step's own, in order.
+    """
+
+    text: str
+    tables: tuple[str, ...]
+
+
+def step_sql(
     loss: str,
     parameters: Sequence[ParameterTable],
     optimizer: Optimizer,
     clip_norm: float | None,
-) -> dict[str, str]:
-    """Statements of one step: loss, gradients, clipping, update, and the sum that checks it.
-
-    Each statement may read those before it by name.
+) -> StepSQL:
+    """The step: model and loss, gradients, clipping, update, and the sum that checks it.
 
     Raises:
-        SessionError: a name that a statement needs is taken by the loss query.
+        SessionError: the loss query has a common table of a name that the step needs.
     """
     ctes, final = split_ctes(loss)
-    own = _own_names(parameters, optimizer)
+    own = _own_tables(final, parameters, optimizer, clip_norm)
+    taken = {"hyper", *own, *(p.slot(s) for p in parameters for s in optimizer.slots)}
     for cte in ctes:
-        if cte.name.strip('"').lower() in own:
+        if cte.name.strip('"').lower() in taken:
             raise SessionError(
-                f"loss: the common table {cte.name} has the name of one of the step's own "
-                "statements; rename it"
+                f"loss: the common table {cte.name} has the name of one of the step's own; "
+                "rename it"
             )
-    model = ",\n".join(f"{c.name}{_columns(c.columns)} AS ({c.body})" for c in ctes)
-    model = "WITH " + (model + ",\n" if model else "")
-    statements = {"loss": loss.strip().rstrip(";")}
-    for p in parameters:
-        statements[p.gradient] = (
-            f"{model}step_loss AS ({final})\n"
-            f"SELECT {p.keys(p.name)}grad(step_loss, {identifier(p.name)}.val) AS val\n"
-            f"FROM {identifier(p.name)}"
-        )
-    squares = "\n  UNION ALL ".join(
-        f"SELECT SUM(val * val) AS val FROM {identifier(p.gradient)}" for p in parameters
+    model = [f"{c.name}{_columns(c.columns)} AS ({c.body})" for c in ctes]
+    step = [f"{identifier(name)} AS (\n{body}\n)" for name, body in own.items()]
+    select = (
+        "SELECT loss.*, grad_norm.val AS grad_norm, state_sum.val AS state_sum\n"
+        "FROM loss CROSS JOIN grad_norm CROSS JOIN state_sum"
     )
-    statements["grad_norm"] = f"SELECT SQRT(SUM(val)) AS val FROM (\n  {squares})"
-    statements["clip"] = "SELECT 1.0 AS val"
+    return StepSQL("WITH " + ",\n".join(model + step) + f"\n{select}\n", tuple(own))
+
+
+def _own_tables(
+    final: str,
+    parameters: Sequence[ParameterTable],
+    optimizer: Optimizer,
+    clip_norm: float | None,
+) -> dict[str, str]:
+    tables = {"loss": final}
+    for p in parameters:
+        name = identifier(p.name)
+        tables[p.gradient] = (
+            f"SELECT {p.keys(p.name)}grad(loss, {name}.val) AS val\nFROM {name}"
+        )
+    squares = _union("SUM(val * val)", [p.gradient for p in parameters])
+    tables["grad_norm"] = f"SELECT SQRT(SUM(val)) AS val FROM ({squares})"
+    tables["clip"] = "SELECT 1.0 AS val"
     if clip_norm is not None:
-        statements["clip"] = (
+        tables["clip"] = (
             f"SELECT LEAST(1.0, {float(clip_norm)!r} / (val + {CLIP_EPS!r})) AS val FROM grad_norm"
         )
-    statements.update(optimizer.statements(parameters))
-    sums = "\n  UNION ALL ".join(
-        f"SELECT SUM(val) AS val FROM {identifier(name)}"
-        for p in parameters
-        for name in (p.next(), *(p.next(s) for s in optimizer.slots))
-    )
-    statements["state_sum"] = f"SELECT SUM(val) AS val FROM (\n  {sums})"
-    return statements
+    tables.update(optimizer.statements(parameters))
+    state = [name for p in parameters for name in (p.next(), *map(p.next, optimizer.slots))]
+    tables["state_sum"] = f"SELECT SUM(val) AS val FROM ({_union('SUM(val)', state)})"
+    return tables
 
 
-def evaluation_statement(loss: str, hyper: Sequence[str]) -> str:
-    """The loss query with ``hyper.dropout`` 0 whatever the session's value."""
-    if "dropout" not in hyper:
-        return loss
+def _union(aggregate: str, tables: Sequence[str]) -> str:
+    """One row for each table with its aggregate."""
+    rows = [f"SELECT {aggregate} AS val FROM {identifier(t)}" for t in tables]
+    return "\n  " + "\n  UNION ALL ".join(rows)
+
+
+def evaluation_sql(loss: str, hyper: Sequence[str]) -> str:
+    """The loss as the common table ``loss``, with ``hyper.dropout`` 0 if there is one."""
     ctes, final = split_ctes(loss)
     columns = ", ".join("0.0 AS dropout" if name == "dropout" else name for name in hyper)
-    replaced = [f"hyper AS (SELECT {columns} FROM hyper)"]
-    replaced += [f"{c.name}{_columns(c.columns)} AS ({c.body})" for c in ctes]
-    return "WITH " + ",\n".join(replaced) + "\n" + final
-
-
-def as_text(statements: Mapping[str, str]) -> str:
-    """The statements as one SQL text, each under its name."""
-    return "\n\n".join(f"-- {name}\n{sql};" for name, sql in statements.items()) + "\n"
-
-
-def _own_names(parameters: Sequence[ParameterTable], optimizer: Optimizer) -> set[str]:
-    names = {"step_loss", "grad_norm", "clip", "state_sum", "hyper"}
-    for p in parameters:
-        names |= {p.gradient, p.next()}
-        for slot in optimizer.slots:
-            names |= {p.slot(slot), p.next(slot)}
-    return {name.lower() for name in names}
+    tables = [f"hyper AS (SELECT {columns} FROM hyper)"]
+    tables += [f"{c.name}{_columns(c.columns)} AS ({c.body})" for c in ctes]
+    tables.append(f"loss AS ({final})")
+    return "WITH " + ",\n".join(tables) + "\nSELECT * FROM loss"
 
 
 def _columns(columns: Sequence[str] | None) -> str:
