@@ -102,7 +102,7 @@ def test_a_parameter_mapped_twice():
 def test_another_models_sizes_are_named():
     wider = GPT(GPTConfig(layers=3, heads=2, width=8, context=5, vocabulary=7))
     tables = gpt_mapping(CONFIG).to_tables(arrays_of(GPT(CONFIG)))
-    with pytest.raises(MappingError, match="does not reshape|has shape"):
+    with pytest.raises(MappingError, match=r"does not reshape|has shape"):
         gpt_mapping(CONFIG).validate(shapes_of(tables), wider)
 
 

@@ -11,13 +11,14 @@ from sql_oracle.errors import (
     OracleError,
     StateMismatch,
 )
+from sql_oracle.floors import Floor, NoiseFloor
 from sql_oracle.mapping import GPT_DIMS, Mapping, TensorMap, gpt_mapping
 from sql_oracle.masks import MaskSource, NoMasks, PhiloxMasks
 from sql_oracle.precision import PRECISIONS, Precision, precision_policy
 from sql_oracle.protocols import Session
 from sql_oracle.reference import GPT, GPTConfig
 from sql_oracle.report import check_record, check_summary, check_table, write_json
-from sql_oracle.tolerances import Floor, NoiseFloor, Tolerance, tolerance_for
+from sql_oracle.tolerances import Tolerance, tolerance_for
 from sql_oracle.training import (
     AdamWOptions,
     TorchTrainer,

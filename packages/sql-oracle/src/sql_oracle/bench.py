@@ -10,17 +10,17 @@ import itertools
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
+from sql_oracle.batches import synthetic_batches
 from sql_oracle.errors import OracleError
 from sql_oracle.flops import FORMULA, Peak, device_peak, training_flops
 from sql_oracle.native import Contender
-from sql_oracle.noise import synthetic_batches
 from sql_oracle.protocols import Batch, Session
 from sql_oracle.reference import GPTConfig
 from sql_oracle.report import environment, text_table
@@ -343,9 +343,11 @@ def _baseline(result: BenchResult, name: str | None) -> Timing:
 
 
 def bench_record(
-    result: BenchResult, baseline: str | None = None, **settings: Any
+    result: BenchResult,
+    baseline: str | None = None,
+    settings: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """A JSON-ready record with every timed step; ``settings`` are added under their names."""
+    """A JSON-ready record with every timed step; ``settings`` say how it was asked for."""
     reference = _baseline(result, baseline)
     config = result.settings.config
     return {
@@ -368,7 +370,7 @@ def bench_record(
         "peak_flops": None if result.peak is None else result.peak.flops,
         "peak_source": None if result.peak is None else result.peak.source,
         "process_peak_bytes": result.process_peak_bytes,
-        "settings": settings,
+        "settings": dict(settings or {}),
         "environment": environment(),
         "skipped": result.skipped,
         "contenders": [

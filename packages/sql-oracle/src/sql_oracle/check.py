@@ -9,11 +9,12 @@ from torch import nn
 
 from sql_oracle.compare import Difference, difference
 from sql_oracle.errors import BatchError, StateMismatch
+from sql_oracle.floors import Floor
 from sql_oracle.mapping import Mapping as TableMapping
 from sql_oracle.mapping import parameter_shapes
 from sql_oracle.precision import precision_policy
 from sql_oracle.protocols import Array, Batch, Session, StepReport
-from sql_oracle.tolerances import Floor, Tolerance, tolerance_for
+from sql_oracle.tolerances import Tolerance, tolerance_for
 from sql_oracle.training import (
     LossFunction,
     OptimizerOptions,

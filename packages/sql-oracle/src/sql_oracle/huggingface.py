@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from sql_oracle.batches import batch_tensors
 from sql_oracle.compare import Difference, difference
 from sql_oracle.errors import MissingPackage
 from sql_oracle.protocols import Array, Batch
@@ -30,12 +31,14 @@ def gpt2_model(config: GPTConfig) -> nn.Module:
     """
     try:
         transformers: Any = importlib.import_module("transformers")
+        # The package imports its classes when they are first asked for.
+        config_class, model_class = transformers.GPT2Config, transformers.GPT2LMHeadModel
     except ImportError as error:
         raise MissingPackage(
-            "the transformers package is not installed; install sql-oracle[transformers] to check "
-            "the reference model against GPT2LMHeadModel"
+            f"the transformers package cannot be imported ({error}); install "
+            "sql-oracle[transformers] to check the reference model against GPT2LMHeadModel"
         ) from error
-    settings = transformers.GPT2Config(
+    settings = config_class(
         vocab_size=config.vocabulary,
         n_positions=config.context,
         n_embd=config.width,
@@ -50,7 +53,7 @@ def gpt2_model(config: GPTConfig) -> nn.Module:
         eos_token_id=None,
         attn_implementation="eager",
     )
-    model: nn.Module = transformers.GPT2LMHeadModel(settings)
+    model: nn.Module = model_class(settings)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if name.endswith("bias"):
@@ -84,9 +87,7 @@ def compare_with_transformers(config: GPTConfig, batch: Batch, seed: int) -> dic
                 drawn = 1.0 + 0.1 * generator.standard_normal(tuple(parameter.shape))
                 parameter.copy_(torch.from_numpy(drawn))
             theirs[name].copy_(parameter.T if name.endswith(_TRANSPOSED) else parameter)
-    tokens, targets = (
-        torch.as_tensor(np.asarray(batch[key])).long() for key in ("tokens", "targets")
-    )
+    tokens, targets = batch_tensors(batch)
 
     our_logits = ours.logits(tokens)
     our_loss = functional.cross_entropy(our_logits.flatten(0, 1), targets.flatten())

@@ -143,7 +143,7 @@ def _decay_before_clip(judge: Judge) -> Judge:
 
 def _gradient_entry(judge: Judge) -> Judge:
     def mutated(gradient: Tensor) -> Tensor:
-        changed = gradient.clone()
+        changed = gradient.clone(memory_format=torch.contiguous_format)
         # An entry of typical size: neither the largest nor one that is nearly zero.
         rank = int(0.7 * gradient.numel())
         position = int(gradient.abs().flatten().argsort()[rank])

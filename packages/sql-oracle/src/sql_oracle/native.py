@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Protocol
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from sql_oracle.batches import batch_tensors
 from sql_oracle.errors import BatchError, OracleError
 from sql_oracle.nanogpt import build_model
 from sql_oracle.precision import Precision
@@ -37,7 +37,7 @@ class TrainingRecipe:
 
     Attributes:
         config: sizes.
-        precision: policy; on CUDA "tf32" and "float32" set the product's mode, "bfloat16" autocasts.
+        precision: policy, see :class:`sql_oracle.Precision`.
         device: "cpu" or "cuda".
         dropout: rate at all four kinds of site.
         learning_rate: of every step.
@@ -324,25 +324,6 @@ def nanogpt_model(source: ModuleType) -> Callable[[TrainingRecipe], nn.Module]:
         return _LossOnly(model).to(recipe.device, recipe.precision.dtype)
 
     return make
-
-
-def batch_tensors(batch: Batch) -> tuple[Tensor, Tensor]:
-    """Tokens and targets of a batch as int64 tensors on the CPU.
-
-    Raises:
-        BatchError: one of them is missing.
-    """
-    try:
-        tokens, targets = (torch.from_numpy(np.array(batch[k], np.int64)) for k in KEYS)
-    except KeyError as error:
-        raise BatchError(
-            f"the batch has no {error}; it has {', '.join(batch) or 'nothing'}"
-        ) from None
-    return tokens, targets
-
-
-#: Arrays of a language model's batch.
-KEYS = ("tokens", "targets")
 
 
 def native_contenders(

@@ -17,16 +17,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
+from sql_oracle.batches import synthetic_batches
 from sql_oracle.compare import Difference, difference
+from sql_oracle.floors import QUANTITIES, Floor, NoiseFloor
 from sql_oracle.masks import MaskSource, PhiloxMasks
 from sql_oracle.precision import Precision, PrecisionName, precision_policy
 from sql_oracle.protocols import Array, Batch
 from sql_oracle.reference import GPT, GPTConfig
 from sql_oracle.reorder import Permutation, ReorderedMasks, modes
-from sql_oracle.tolerances import QUANTITIES, Floor, NoiseFloor
 from sql_oracle.training import (
     AdamWOptions,
     TorchTrainer,
@@ -68,18 +68,6 @@ class _ReorderedTrainer(TorchTrainer):
                 loss.backward()
             total += float(loss.detach())
         return total
-
-
-def synthetic_batches(
-    config: GPTConfig, batch_size: int, steps: int, seed: int
-) -> Iterator[dict[str, npt.NDArray[np.int64]]]:
-    """Batches of tokens whose frequencies fall as 1 / rank, like those of a text."""
-    generator = np.random.default_rng(seed)
-    weights = 1.0 / np.arange(1, config.vocabulary + 1)
-    shape = (batch_size, config.context + 1)
-    for _ in range(steps):
-        text = generator.choice(config.vocabulary, size=shape, p=weights / weights.sum())
-        yield {"tokens": text[:, :-1].copy(), "targets": text[:, 1:].copy()}
 
 
 def measure_noise_floor(

@@ -113,8 +113,8 @@ def environment() -> dict[str, Any]:
     }
 
 
-def check_record(result: CheckResult, **settings: Any) -> dict[str, Any]:
-    """A JSON-ready record of a check; ``settings`` are added under their names."""
+def check_record(result: CheckResult, settings: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """A JSON-ready record of a check; ``settings`` say how it was asked for."""
     row = result.tolerance.floor
     breach = result.first_breach
     return {
@@ -141,7 +141,7 @@ def check_record(result: CheckResult, **settings: Any) -> dict[str, Any]:
                 for quantity, floor in row.floors.items()
             },
         },
-        "settings": settings,
+        "settings": dict(settings or {}),
         "environment": environment(),
         "comparisons": [_comparison_record(comparison) for comparison in result.comparisons],
     }
