@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sql_compact import CompactError
+from sql_resident.gpt import GPTConfig
 
-from .config import GPTConfig
 from .errors import DemoError
 from .settings import Settings
 from .training import train
@@ -24,7 +24,7 @@ def parse(arguments: Sequence[str] | None = None) -> Settings:
     model = {name: given.pop(name) for name in sizes}
     try:
         return Settings(model=GPTConfig(**model), **given)
-    except DemoError as error:
+    except (DemoError, CompactError) as error:
         parser.error(str(error))
 
 

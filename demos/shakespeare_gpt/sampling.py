@@ -6,10 +6,9 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 from sql_compact import CompactContext
+from sql_resident.gpt import TABLE_DIMS, GPTConfig, logits_sql
 
-from .config import TABLE_DIMS, GPTConfig
 from .data import VOCABULARY, encode
-from .model import logits_sql
 
 __all__ = ["SQLModel", "characters", "draw_token"]
 

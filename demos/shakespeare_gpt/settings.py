@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
+from sql_resident.gpt import GPTConfig
 
-from .config import GPTConfig
 from .errors import ConfigError
 
 __all__ = ["Settings", "default_device", "default_precision"]

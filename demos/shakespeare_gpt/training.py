@@ -11,18 +11,16 @@ import numpy.typing as npt
 import torch
 import xarray as xr
 from sql_resident import AdamW, BatchInput, TrainingSession, WarmupCosine
+from sql_resident.gpt import TABLE_DIMS, GPTConfig, initial_weights, is_matrix, loss_sql
 from tqdm import tqdm
 
 from .batches import BatchSource, Stream
-from .config import TABLE_DIMS, GPTConfig
 from .data import encode, find_text, split
 from .errors import DemoError
 from .metrics import Metrics, open_metrics
-from .model import loss_sql
 from .plots import plot_losses
 from .sampling import SQLModel, characters
 from .settings import Settings
-from .weights import initial_weights, is_matrix
 
 __all__ = ["RECIPE_SCHEDULE", "build_session", "train"]
 

@@ -11,7 +11,7 @@ import torch
 from datafusion import SessionContext, udf
 from ddxdb import ad
 from scipy.special import erf as scipy_erf
-from shakespeare_gpt.config import TABLE_DIMS, GPTConfig
+from sql_resident.gpt import TABLE_DIMS, GPTConfig
 from torch.nn import functional
 
 _MASK = 0xFFFFFFFF

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from shakespeare_gpt import data
 from shakespeare_gpt.batches import BatchSource, Stream
-from shakespeare_gpt.config import GPTConfig
 from shakespeare_gpt.errors import ConfigError, DataError
-from shakespeare_gpt.weights import initial_weights
+from sql_resident.gpt import GPTConfig, initial_weights
 
 LINE = "First Citizen:\nSpeak, speak.\n\n"
 

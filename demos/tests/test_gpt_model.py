@@ -13,8 +13,7 @@ from gpt_reference import (
     run_rows,
     with_erf_gradient,
 )
-from shakespeare_gpt.config import TABLE_DIMS, GPTConfig
-from shakespeare_gpt.model import logits_sql, loss_sql
+from sql_resident.gpt import TABLE_DIMS, GPTConfig, logits_sql, loss_sql
 
 BATCH = 2
 HYPER = {"seed": 1337, "step": 3}

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from matplotlib import image
 from shakespeare_gpt.cli import main, parse
-from shakespeare_gpt.config import GPTConfig
 from shakespeare_gpt.errors import ConfigError, DemoError
 from shakespeare_gpt.metrics import open_metrics
 from shakespeare_gpt.plots import plot_losses
 from shakespeare_gpt.sampling import draw_token
 from shakespeare_gpt.settings import Settings, default_precision
 from shakespeare_gpt.training import RECIPE_SCHEDULE
+from sql_resident.gpt import GPTConfig
 
 
 def test_no_flags_mean_the_recipe():

@@ -12,7 +12,7 @@ from shakespeare_gpt.cli import main, parse
 from shakespeare_gpt.data import VOCABULARY, encode, split
 from shakespeare_gpt.sampling import SQLModel
 from shakespeare_gpt.training import build_session
-from shakespeare_gpt.weights import initial_weights, is_matrix
+from sql_resident.gpt import initial_weights, is_matrix
 
 SIZES = ["--layers", "1", "--heads", "2", "--width", "8", "--context", "8", "--batch", "3"]
 SHORT = ["--eval-batches", "2", "--sample-length", "3", "--device", "cpu"]

@@ -68,12 +68,28 @@ class Recipe:
 
 
 def default_loss_sql() -> LossSQL:
-    """The built-in GPT's loss query.
+    """The GPT in SQL that ``sql_resident`` brings along.
 
     Raises:
-        OracleError: this installation has none; pass a file.
+        OracleError: ``sql_resident`` cannot be imported.
     """
-    raise OracleError("this installation has no GPT in SQL of its own; pass its query with --sql")
+    try:
+        from sql_resident import gpt
+    except ImportError as error:
+        raise OracleError(f"the SQL side cannot be imported: {error}") from error
+
+    def write(config: GPTConfig) -> str:
+        return gpt.loss_sql(
+            gpt.GPTConfig(
+                layers=config.layers,
+                heads=config.heads,
+                width=config.width,
+                context=config.context,
+                vocabulary=config.vocabulary,
+            )
+        )
+
+    return write
 
 
 def read_sql(path: str | Path) -> LossSQL:

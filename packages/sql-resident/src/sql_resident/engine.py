@@ -26,7 +26,7 @@ class StepEngine:
             are the next state.
         slots: where each state array is read and written.
         state: the initial arrays by slot name; they are not copied.
-        compile: compile the whole step (inputs to spare state) once.
+        compiled: compile the whole step (inputs to spare state) once.
     """
 
     def __init__(
@@ -36,13 +36,13 @@ class StepEngine:
         state: Mapping[str, torch.Tensor],
         scalars: int,
         device: torch.device,
-        compile: bool,
+        compiled: bool,
     ) -> None:
         self._program = program
         self._slots = tuple(slots)
         self._scalars = scalars
         self._device = device
-        self._compile = compile
+        self._compile = compiled
         self._published = dict(state)
         self._spare: dict[str, torch.Tensor] | None = None
         self._buffers: dict[str, torch.Tensor] = {}

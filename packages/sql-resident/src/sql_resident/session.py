@@ -115,7 +115,7 @@ class TrainingSession:
         seed: int = 0,
         device: str | torch.device = "cpu",
         precision: str | Precision = "float32",
-        compile: bool | None = None,
+        compile: bool | None = None,  # noqa: A002 - torch's own word for it
         on_non_finite: str = "raise",
     ) -> None:
         if on_non_finite not in ("raise", "skip"):
@@ -268,7 +268,9 @@ class TrainingSession:
             what = next(
                 f"{name} is {value}"
                 for name, value in (
-                    ("loss", loss), ("gradient norm", norm), ("sum of the new state", total)
+                    ("loss", loss),
+                    ("gradient norm", norm),
+                    ("sum of the new state", total),
                 )
                 if not math.isfinite(value)
             )
@@ -314,9 +316,7 @@ class TrainingSession:
         names = [table.name for table in self._tables]
         return {n: v.cpu().numpy().copy() for n, v in zip(names, values, strict=True)}
 
-    def _run(
-        self, program: DenseProgram, inputs: Mapping[str, torch.Tensor]
-    ) -> list[torch.Tensor]:
+    def _run(self, program: DenseProgram, inputs: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:
         state = {f"{self._slots[n].name}.val": t for n, t in self._engine.published.items()}
         arguments = {
             name: state[name] if name in state else inputs[name].to(self._device, dtype)
@@ -359,7 +359,9 @@ class TrainingSession:
 
     # --- checkpoints ------------------------------------------------------------------
 
-    def save(self, path: str | os.PathLike[str], metrics: Mapping[str, float] | None = None) -> None:
+    def save(
+        self, path: str | os.PathLike[str], metrics: Mapping[str, float] | None = None
+    ) -> None:
         """Write the whole state to one NPZ file, so that training resumes bit for bit.
 
         Raises:
@@ -412,7 +414,8 @@ def _parameter_layout(name: str, array: xr.DataArray) -> CompactTable:
     dims = tuple(map(str, array.dims))
     if not dims:
         raise SessionError(
-            f"parameter {name!r} has no dims, so nothing identifies its row; give it a dim of size 1"
+            f"parameter {name!r} has no dims, so nothing identifies its row; "
+            "give it a dim of size 1"
         )
     if np.dtype(array.dtype).kind != "f":
         raise DTypeError(f"parameter {name!r}: weights must be floats, not {array.dtype}")

@@ -66,9 +66,7 @@ def _own_tables(
     tables = {"loss": final}
     for p in parameters:
         name = identifier(p.name)
-        tables[p.gradient] = (
-            f"SELECT {p.keys(p.name)}grad(loss, {name}.val) AS val\nFROM {name}"
-        )
+        tables[p.gradient] = f"SELECT {p.keys(p.name)}grad(loss, {name}.val) AS val\nFROM {name}"
     squares = _union("SUM(val * val)", [p.gradient for p in parameters])
     tables["grad_norm"] = f"SELECT SQRT(SUM(val)) AS val FROM ({squares})"
     tables["clip"] = "SELECT 1.0 AS val"

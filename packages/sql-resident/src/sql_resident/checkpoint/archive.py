@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import IO, BinaryIO
 
 import numpy as np
+
 from sql_resident.errors import CheckpointError
 
 SUFFIX = ".npy"

@@ -23,6 +23,7 @@ from types import MappingProxyType
 from typing import BinaryIO
 
 import numpy as np
+
 from sql_resident.checkpoint.archive import ArchiveReader, byte_view, encode
 from sql_resident.checkpoint.json_values import Document, JsonValue, canonical_bytes, freeze, thaw
 from sql_resident.checkpoint.upgrade import RawCheckpoint, upgraded

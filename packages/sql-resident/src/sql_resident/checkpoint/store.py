@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import BinaryIO, TypeVar
 
 import numpy as np
+
 from sql_resident.checkpoint.files import POSIX_FILES, FileOps, write_atomically
 from sql_resident.checkpoint.format import (
     ArraySpec,

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 import numpy as np
+
 from sql_resident.checkpoint.json_values import Document
 
 Records: TypeAlias = Callable[[Mapping[str, np.ndarray]], Document]

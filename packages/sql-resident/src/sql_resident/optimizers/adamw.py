@@ -60,7 +60,8 @@ FROM hyper h"""
 {p.source(p.slot("m"), "s")}
 {p.join(p.gradient, "g", "s")}
 CROSS JOIN clip c"""
-            statements[p.next("v")] = f"""SELECT {p.keys("s")}{b2} * s.val + {c2} * ({g} * {g}) AS val
+            statements[p.next("v")] = f"""SELECT {p.keys("s")}
+       {b2} * s.val + {c2} * ({g} * {g}) AS val
 {p.source(p.slot("v"), "s")}
 {p.join(p.gradient, "g", "s")}
 CROSS JOIN clip c"""

@@ -9,7 +9,6 @@ from typing import Protocol, runtime_checkable
 
 from sql_resident.errors import SessionError
 
-
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 
 

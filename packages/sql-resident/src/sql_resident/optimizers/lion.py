@@ -56,7 +56,8 @@ class Lion:
 {p.join(p.gradient, "g", "w")}
 CROSS JOIN clip c
 CROSS JOIN hyper h"""
-            statements[p.next("m")] = f"""SELECT {p.keys("s")}{b2} * s.val + {c2} * (g.val * c.val) AS val
+            statements[p.next("m")] = f"""SELECT {p.keys("s")}
+       {b2} * s.val + {c2} * (g.val * c.val) AS val
 {p.source(p.slot("m"), "s")}
 {p.join(p.gradient, "g", "s")}
 CROSS JOIN clip c"""

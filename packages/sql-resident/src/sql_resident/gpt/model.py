@@ -7,7 +7,7 @@ are the whole model. ``{layer}`` and its like are filled in for each block.
 from functools import cache
 from importlib.resources import files
 
-from ..config import GPTConfig, dropout_sites
+from .config import GPTConfig, dropout_sites
 
 __all__ = ["logits_sql", "loss_sql"]
 

@@ -6,7 +6,7 @@ from math import prod
 from types import MappingProxyType
 from typing import Final
 
-from .errors import ConfigError
+from ..errors import SessionError
 
 __all__ = ["TABLE_DIMS", "GPTConfig", "dropout_sites"]
 
@@ -41,7 +41,7 @@ class GPTConfig:
 
     Raises
     ------
-    ConfigError
+    SessionError
         If a size is not a positive whole number, ``heads`` does not divide ``width``, or
         ``dropout`` is outside ``[0, 1)``.
     """
@@ -57,14 +57,14 @@ class GPTConfig:
         for name in ("layers", "heads", "width", "context", "vocabulary"):
             size = getattr(self, name)
             if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-                raise ConfigError(f"{name} must be a whole number of at least 1, not {size!r}")
+                raise SessionError(f"{name} must be a whole number of at least 1, not {size!r}")
         if self.width % self.heads:
-            raise ConfigError(
+            raise SessionError(
                 f"width {self.width} cannot be split evenly over {self.heads} heads; "
                 f"choose a width that is a multiple of the heads"
             )
         if not 0.0 <= self.dropout < 1.0:
-            raise ConfigError(f"dropout must be at least 0 and below 1, not {self.dropout!r}")
+            raise SessionError(f"dropout must be at least 0 and below 1, not {self.dropout!r}")
 
     @property
     def head_width(self) -> int:
