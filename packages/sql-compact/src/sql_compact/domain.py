@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from .errors import DomainError
 from .dtypes import DType, dtype_of_numpy
+from .errors import DomainError
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +83,8 @@ def domain_of(values: np.ndarray, where: str) -> Domain:
         raise DomainError(f"{where}: a coordinate value is NaN; drop or fill it before registering")
     if values.dtype.kind in "mM" and np.isnat(values).any():
         raise DomainError(f"{where}: a coordinate value is NaT; drop or fill it before registering")
+    if values.dtype.kind == "M":
+        values = values.astype("datetime64[ns]")
     dtype = dtype_of_numpy(values.dtype)
     if dtype is not None and dtype.is_integer and len(values):
         start = int(values[0])
@@ -110,6 +112,15 @@ def positions(values: np.ndarray, domain: Domain) -> np.ndarray:
     if isinstance(domain, Range) and np.asarray(values).dtype.kind in "iu":
         offset = np.asarray(values).astype(np.int64) - domain.start
         return np.where((offset >= 0) & (offset < domain.size), offset, -1)
-    lookup = {value: index for index, value in enumerate(domain.values().tolist())}
-    found = [lookup.get(value, -1) for value in np.asarray(values).tolist()]
+    lookup = {value: index for index, value in enumerate(distinct_keys(domain.values()))}
+    found = [lookup.get(value, -1) for value in distinct_keys(values)]
     return np.asarray(found, dtype=np.int64)
+
+
+def distinct_keys(values: np.ndarray) -> list[object]:
+    """Python values that are equal exactly where SQL's are: -0.0 is not 0.0."""
+    values = np.asarray(values)
+    keys: list[object] = values.tolist()
+    if values.dtype.kind == "f":
+        keys = ["-0.0" if v == 0 and np.signbit(v) else v for v in keys]
+    return keys

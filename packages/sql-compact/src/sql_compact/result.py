@@ -39,9 +39,7 @@ class Part:
         own = [self.relation.axes.index(a) for a in tensor.axes]
         order = np.argsort(own)
         value = value.transpose(order)
-        index = tuple(
-            slice(None) if i in own else None for i in range(len(self.relation.axes))
-        )
+        index = tuple(slice(None) if i in own else None for i in range(len(self.relation.axes)))
         return np.broadcast_to(value[index], self.shape)
 
 
@@ -138,9 +136,7 @@ class CompactResult:
                 value = part.tensors[column.value]
                 own = [part.relation.axes.index(a) for a in column.value.axes]
                 value = value.permute(tuple(np.argsort(own)))
-                index = tuple(
-                    slice(None) if i in own else None for i in range(len(part.shape))
-                )
+                index = tuple(slice(None) if i in own else None for i in range(len(part.shape)))
                 tensors[name] = value[index].expand(part.shape).clone()
             else:
                 values, _ = self._values(part, column)
@@ -216,6 +212,8 @@ def _with_missing(values: np.ndarray, shown: np.ndarray | None) -> np.ndarray:
 
 def _arrow_array(values: np.ndarray, mask: np.ndarray | None, kind: pa.DataType) -> pa.Array:
     values = np.ascontiguousarray(values)
+    if pa.types.is_null(kind):
+        return pa.nulls(len(values))
     if values.dtype.kind in "UOT":
         return pa.array(values.tolist(), type=kind, mask=mask)
     return pa.array(values, mask=mask).cast(kind)

@@ -107,7 +107,8 @@ class Tracer:
         return self._planner.plan(sql)
 
     def fold(self, planned: Planned) -> tuple[Table, pa.Schema]:
-        return self._folder.fold(read_plan(planned.message), self._catalog), planned.schema
+        query = read_plan(planned.message, planned.has_not_in)
+        return self._folder.fold(query, self._catalog), planned.schema
 
     def schema_of_plan(self, message: bytes) -> pa.Schema:
         return self._planner.schema_of_plan(message)

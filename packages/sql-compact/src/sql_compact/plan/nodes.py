@@ -6,11 +6,11 @@ hashable, so equal sub-plans fold once.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
 import pyarrow as pa
-
 
 # --- scalar expressions ---------------------------------------------------------------
 
@@ -69,7 +69,43 @@ class Window:
     partition: tuple[Expression, ...]
 
 
-Expression = ColumnRef | Literal | Call | Cast | Case | InList | Window
+@dataclass(frozen=True, slots=True)
+class ScalarSubquery:
+    """The one value of a query with one column and at most one row; NULL without a row."""
+
+    plan: Plan
+
+
+Expression = ColumnRef | Literal | Call | Cast | Case | InList | Window | ScalarSubquery
+
+
+def map_operands(
+    expression: Expression, function: Callable[[Expression], Expression]
+) -> Expression:
+    """The expression with ``function`` applied to each of its operands."""
+    match expression:
+        case Call(name, arguments):
+            return Call(name, tuple(map(function, arguments)))
+        case Cast(operand, kind):
+            return Cast(function(operand), kind)
+        case InList(value, options):
+            return InList(function(value), tuple(map(function, options)))
+        case Case(branches, otherwise):
+            mapped = tuple((function(test), function(value)) for test, value in branches)
+            return Case(mapped, None if otherwise is None else function(otherwise))
+        case Window(name, arguments, partition):
+            return Window(name, tuple(map(function, arguments)), tuple(map(function, partition)))
+    return expression
+
+
+def columns_of(expression: Expression) -> Iterator[int]:
+    """Positions of the columns that the expression reads."""
+    if isinstance(expression, ColumnRef):
+        yield expression.index
+    operands: list[Expression] = []
+    map_operands(expression, lambda operand: operands.append(operand) or operand)
+    for operand in operands:
+        yield from columns_of(operand)
 
 
 # --- relations ------------------------------------------------------------------------
@@ -124,16 +160,26 @@ class JoinKind(Enum):
     LEFT_ANTI = "LEFT ANTI JOIN"
     RIGHT_SEMI = "RIGHT SEMI JOIN"
     RIGHT_ANTI = "RIGHT ANTI JOIN"
+    LEFT_MARK = "LEFT MARK JOIN"
+    RIGHT_MARK = "RIGHT MARK JOIN"
 
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """Left columns followed by right columns (semi and anti joins: one side's only)."""
+    """Left columns followed by right columns (semi and anti joins: one side's only).
+
+    A mark join keeps one side's rows and adds a boolean column: whether a row matches.
+
+    Attributes:
+        may_be_not_in: an anti or mark join that may stand for ``NOT IN (subquery)``, to which
+            a NULL on either side is not the same as no match.
+    """
 
     kind: JoinKind
     left: Plan
     right: Plan
     condition: Expression | None
+    may_be_not_in: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,19 +6,27 @@ import re
 from dataclasses import dataclass
 
 import pyarrow as pa
-from datafusion import SessionContext
+from datafusion import DataFrame, SessionContext
 from datafusion.substrait import Consumer, Producer, Serde
 
-from ..errors import CompactError, InvalidSQL, UnknownColumn, UnknownTable
+from ..errors import CompactError, InvalidSQL, UnknownColumn, UnknownTable, UnsupportedSQL
 from ..functions.udf import register_functions
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A planned query: its Substrait message and the schema of its output."""
+    """A planned query.
+
+    Attributes:
+        message: its Substrait message.
+        schema: of its output.
+        has_not_in: whether it has a ``NOT IN (subquery)``, which its message does not tell
+            from NOT EXISTS.
+    """
 
     message: bytes
     schema: pa.Schema
+    has_not_in: bool = False
 
 
 class Planner:
@@ -53,7 +61,7 @@ class Planner:
         try:
             frame = self._session.sql(sql)
             plan = Producer.to_substrait_plan(frame.optimized_logical_plan(), self._session)
-            return Planned(plan.encode(), frame.schema())
+            return Planned(plan.encode(), frame.schema(), _has_not_in(frame, sql))
         except Exception as error:
             raise _typed(error, sql) from error
 
@@ -70,6 +78,12 @@ class Planner:
         return self._session.create_dataframe_from_logical_plan(plan).schema()
 
 
+def _has_not_in(frame: DataFrame, sql: str) -> bool:
+    if not _NOT_IN.search(sql):
+        return False
+    return "NOT IN (<subquery>)" in frame.logical_plan().display_indent()
+
+
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
@@ -80,11 +94,21 @@ _KINDS: tuple[tuple[str, type[CompactError]], ...] = (
 )
 
 
+_NOT_IN = re.compile(r"\bNOT\s+IN\b", re.IGNORECASE)
+_NOT_IMPLEMENTED = re.compile(r'NotImplemented\("(.*)"\)|feature is not implemented: ([^\n]*)')
+
+
 def _typed(error: Exception, sql: str) -> CompactError:
     if isinstance(error, CompactError):
         return error
     message = str(error).replace("DataFusion error: ", "")
     excerpt = sql if len(sql) <= 300 else sql[:300] + " ..."
+    unsupported = _NOT_IMPLEMENTED.search(message)
+    if unsupported:
+        return UnsupportedSQL(
+            next(filter(None, unsupported.groups())),
+            f"DataFusion cannot hand over a plan with it, in: {excerpt}",
+        )
     for pattern, kind in _KINDS:
         if re.search(pattern, message):
             return kind(f"{message}\nin: {excerpt}")

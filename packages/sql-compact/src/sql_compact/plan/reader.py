@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pyarrow as pa
+from google.protobuf.unknown_fields import UnknownFieldSet
+from substrait.algebra_pb2 import Expression as ExpressionMessage
 from substrait.plan_pb2 import Plan as PlanMessage
 
 from ..errors import UnsupportedSQL
@@ -24,7 +26,12 @@ _JOIN_KINDS = {
     6: n.JoinKind.LEFT_ANTI,
     8: n.JoinKind.RIGHT_SEMI,
     9: n.JoinKind.RIGHT_ANTI,
+    11: n.JoinKind.LEFT_MARK,
+    12: n.JoinKind.RIGHT_MARK,
 }
+LiteralMessage = ExpressionMessage.Literal
+#: DataFusion writes literal rows in a field that newer Substrait no longer names.
+_VALUES_FIELD = 1
 _UNION_ALL = 6
 _DISTINCT = 2  # AggregateFunction.AggregationInvocation
 _SORT_DIRECTIONS = {  # enum value -> (descending, nulls first)
@@ -49,8 +56,11 @@ _LITERAL_TYPES = {"boolean": "bool"}
 _TIME_UNITS = {0: "s", 3: "ms", 6: "us", 9: "ns"}
 
 
-def read_plan(message: bytes) -> n.Query:
+def read_plan(message: bytes, has_not_in: bool = False) -> n.Query:
     """Decode a serialized Substrait plan with one root relation.
+
+    Args:
+        has_not_in: the query has a ``NOT IN (subquery)``, which any anti or mark join may be.
 
     Raises:
         UnsupportedSQL: the plan uses an operator or expression outside the dialect.
@@ -64,12 +74,13 @@ def read_plan(message: bytes) -> n.Query:
     if len(plan.relations) != 1 or not plan.relations[0].HasField("root"):
         raise UnsupportedSQL("plan", "a plan must have exactly one root relation")
     root = plan.relations[0].root
-    return n.Query(_Reader(functions).relation(root.input), tuple(root.names))
+    return n.Query(_Reader(functions, has_not_in).relation(root.input), tuple(root.names))
 
 
 class _Reader:
-    def __init__(self, functions: dict[int, str]) -> None:
+    def __init__(self, functions: dict[int, str], has_not_in: bool) -> None:
         self._functions = functions
+        self._has_not_in = has_not_in
 
     # --- relations --------------------------------------------------------------------
 
@@ -89,16 +100,22 @@ class _Reader:
         if message.HasField("filter"):
             raise UnsupportedSQL("scan filter", "a filter inside a table scan is not read")
         if message.HasField("virtual_table"):
-            rows = tuple(
-                tuple(map(self._expression, row.fields))
-                for row in message.virtual_table.expressions
-            )
-            return n.Values(rows, tuple(map(_type, message.base_schema.struct.types)))
+            types = tuple(map(_type, message.base_schema.struct.types))
+            return n.Values(self._literal_rows(message.virtual_table), types)
         if not message.HasField("named_table"):
             raise UnsupportedSQL("scan", "only named tables and literal rows can be read")
         if message.HasField("projection"):
             names = [names[item.field] for item in message.projection.select.struct_items]
         return n.Read(".".join(message.named_table.names), tuple(names))
+
+    def _literal_rows(self, message) -> tuple[tuple[n.Expression, ...], ...]:
+        rows = [tuple(map(self._expression, row.fields)) for row in message.expressions]
+        for field in UnknownFieldSet(message):
+            if field.field_number != _VALUES_FIELD:
+                raise UnsupportedSQL("VALUES", f"field {field.field_number} of it is not read")
+            row = LiteralMessage.Struct.FromString(field.data)
+            rows.append(tuple(map(self._literal, row.fields)))
+        return tuple(rows)
 
     def _project(self, message) -> n.Plan:
         return n.Project(
@@ -116,7 +133,9 @@ class _Reader:
         if message.HasField("post_join_filter"):
             extra = self._expression(message.post_join_filter)
             condition = extra if condition is None else n.Call("and", (condition, extra))
-        return n.Join(kind, self.relation(message.left), self.relation(message.right), condition)
+        left, right = self.relation(message.left), self.relation(message.right)
+        may_be_not_in = self._has_not_in and kind.value.endswith(("ANTI JOIN", "MARK JOIN"))
+        return n.Join(kind, left, right, condition, may_be_not_in)
 
     def _cross(self, message) -> n.Plan:
         left, right = self.relation(message.left), self.relation(message.right)
@@ -190,9 +209,7 @@ class _Reader:
             return self._literal(message.literal)
         if kind == "scalar_function":
             call = message.scalar_function
-            return n.Call(
-                self._functions[call.function_reference], self._arguments(call.arguments)
-            )
+            return n.Call(self._functions[call.function_reference], self._arguments(call.arguments))
         if kind == "cast":
             return n.Cast(self._expression(message.cast.input), _type(message.cast.type))
         if kind == "if_then":
@@ -203,16 +220,32 @@ class _Reader:
         if kind == "window_function":
             return self._window(message.window_function)
         if kind == "subquery":
-            raise UnsupportedSQL("subquery", "a subquery was left inside an expression")
+            return self._subquery(message.subquery)
         raise UnsupportedSQL(str(kind), "this kind of expression is not read")
 
+    def _subquery(self, message) -> n.ScalarSubquery:
+        kind = message.WhichOneof("subquery_type")
+        if kind != "scalar":
+            name = {"in_predicate": "IN (subquery)", "set_predicate": "EXISTS"}.get(kind, str(kind))
+            raise UnsupportedSQL(name, "it is only folded as a condition of WHERE")
+        return n.ScalarSubquery(self.relation(message.scalar.input))
+
     def _case(self, message) -> n.Case:
-        branches = tuple(
-            (self._expression(getattr(clause, "if")), self._expression(clause.then))
-            for clause in message.ifs
-        )
+        clauses = [(getattr(clause, "if"), clause.then) for clause in message.ifs]
+        operand: n.Expression | None = None
+        if clauses and clauses[0][1].WhichOneof("rex_type") is None:
+            # ``CASE operand WHEN ...`` has the operand as a first clause without a value.
+            operand = self._expression(clauses.pop(0)[0])
+        branches = []
+        for test, value in clauses:
+            condition = self._expression(test)
+            if operand is not None:
+                condition = n.Call("equal", (operand, condition))
+            branches.append((condition, self._expression(value)))
         has_else = message.HasField("else")
-        return n.Case(branches, self._expression(getattr(message, "else")) if has_else else None)
+        return n.Case(
+            tuple(branches), self._expression(getattr(message, "else")) if has_else else None
+        )
 
     def _window(self, message) -> n.Window:
         name = self._functions[message.function_reference]
@@ -233,6 +266,8 @@ class _Reader:
 
     def _literal(self, message) -> n.Literal:
         kind = message.WhichOneof("literal_type")
+        if kind == "null" and message.null.HasField("user_defined"):
+            return n.Literal(None, pa.null())  # a NULL that nothing gives a type
         if kind == "null":
             return n.Literal(None, _type(message.null))
         if kind in ("precision_timestamp", "precision_timestamp_tz"):

@@ -11,10 +11,11 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from ..domain import Domain, Explicit, Range, positions
+from ..domain import Domain, Explicit, Range, distinct_keys, positions
 from ..dtypes import DType
 from ..errors import UnsupportedSQL
 from ..plan import nodes as n
@@ -148,9 +149,7 @@ class Aggregates:
         name = next((c.axis.name for c in columns if isinstance(c, Coordinate)), "key")
         return Axis(name, domain)
 
-    def _assign(
-        self, part: Relation, keys: list[Column], axes: list[Axis | None]
-    ) -> _Grouped:
+    def _assign(self, part: Relation, keys: list[Column], axes: list[Axis | None]) -> _Grouped:
         """Put the part's rows on the group axes: rename, or select by code."""
         rows = part.present
         names: dict[Axis, Axis] = {}
@@ -158,9 +157,12 @@ class Aggregates:
         for key, axis in zip(keys, axes, strict=True):
             if axis is None:
                 continue
-            if isinstance(key, Coordinate) and key.domain == axis.domain:
-                if names.setdefault(key.axis, axis) is axis:
-                    continue
+            if (
+                isinstance(key, Coordinate)
+                and key.domain == axis.domain
+                and names.setdefault(key.axis, axis) is axis
+            ):
+                continue
             selections.append((key, axis))
         relation = rename(self._b, Relation(part.axes, part.columns, rows), names)
         rows = relation.present
@@ -252,15 +254,17 @@ class Aggregates:
         self, function: str, terms: list[_Term], identity: bool | int | float, merge: str
     ) -> Tensor:
         """Reduce each part over its rows, then merge the parts."""
-        results = []
+        results: list[Tensor] = []
+        terms = [t for t in terms if all(a.size for a in t.reduced)] or terms[:1]
         for term in terms:
             assert term.value is not None
             value = term.value
             dropped = [a for a in term.reduced if term.mask is not None and a in term.mask.axes]
             if dropped or len(terms) > 1:
-                value = self._b.where(
-                    term.mask, value, self._b.constant(identity, value.dtype)
-                )
+                value = self._b.where(term.mask, value, self._b.constant(identity, value.dtype))
+            if any(a.size == 0 for a in term.reduced):
+                results.append(self._b.constant(identity, value.dtype))
+                continue
             result = self._b.reduce(function, value, term.reduced)
             if function == "sum":
                 result = self._repeat(result, value, term.reduced)
@@ -320,6 +324,10 @@ class Aggregates:
     def _extreme(self, name: str, terms: list[_Term], always: bool) -> Values:
         assert terms[0].value is not None
         dtype = terms[0].value.dtype
+        if dtype.is_bool:
+            ordered = self._cast_terms(terms, lambda _: DType.INT8)
+            extreme = self._extreme(name, ordered, always)
+            return Values(self._b.cast(extreme.value, DType.BOOL), extreme.valid)
         sign = -1 if name == "max" else 1
         if dtype.is_float:
             identity: int | float = sign * math.inf
@@ -348,9 +356,7 @@ class Aggregates:
         count = self._count_of(terms)
         if sample:
             count = self._b.map("subtract", count, self._b.constant(1, DType.INT64))
-        variance = self._b.map(
-            "divide", self._sum_of(squares), self._b.cast(count, DType.FLOAT64)
-        )
+        variance = self._b.map("divide", self._sum_of(squares), self._b.cast(count, DType.FLOAT64))
         valid = self._contributes(terms, always)
         if sample:
             enough = self._b.map("gt", count, self._b.constant(0, DType.INT64))
@@ -401,10 +407,13 @@ def _common_domain(domains: list[Domain]) -> Domain:
     """The domain itself where all agree, else the union of the values in order."""
     if all(d == domains[0] for d in domains):
         return domains[0]
-    values: dict[object, None] = {}
+    values: dict[object, Any] = {}
     for domain in domains:
-        values.update(dict.fromkeys(domain.values().tolist()))
-    merged = np.asarray(sorted(values))
+        array = domain.values()
+        values.update(zip(distinct_keys(array), array, strict=True))
+    if not values:
+        return domains[0]
+    merged = np.asarray(sorted(values.values()))
     if merged.dtype.kind in "iu" and np.array_equal(merged, np.arange(merged[0], merged[-1] + 1)):
         return Range(len(merged), int(merged[0]))
     return Explicit(merged)

@@ -72,10 +72,12 @@ def _eliminate(
             return relation
         if source.domain == axis.domain:
             return rename(builder, relation, {axis: source.axis})
+        if axis.size == 0:
+            return None  # there is no position to read
         code, found = _align(builder, source.domain, axis.domain, builder.iota(source.axis))
         return _restrict(builder, bind(builder, relation, axis, code), found)
     if isinstance(source, Coded):
-        if axis in source.code.axes:
+        if axis in source.code.axes or axis.size == 0:
             return None
         if source.domain == axis.domain:
             return _restrict(builder, bind(builder, relation, axis, source.code), source.valid)

@@ -7,18 +7,20 @@ defines on NULL.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
+import numpy as np
 import pyarrow as pa
 
-from ..domain import Domain, Range
+from ..domain import Domain, Range, domain_of
 from ..dtypes import DType, dtype_of_arrow
 from ..errors import UnsupportedSQL
 from ..functions.registry import ScalarFunction, scalar_function
 from ..plan import nodes as n
 from ..tensor.graph import scalar_value
 from ..tensor.labelled import Tensor, TensorBuilder
-from .model import Coded, Column, Coordinate, Relation, Values
+from .equalities import literal_value
+from .model import Coded, Column, Coordinate, Relation, Values, nullable
 
 _COMPARISONS = ("equal", "not_equal", "lt", "lte", "gt", "gte")
 _WindowEvaluator = Callable[[n.Window, Relation], Column]
@@ -45,7 +47,7 @@ class Expressions:
             return Values(self._domain_values(column.domain, self._b.iota(column.axis), column))
         return Values(self._domain_values(column.domain, column.code, column), column.valid)
 
-    def _domain_values(self, domain: Domain, code: Tensor, column: Column) -> Tensor:
+    def _domain_values(self, domain: Domain, code: Tensor, column: Coordinate | Coded) -> Tensor:
         if isinstance(domain, Range):
             code = self._b.cast(code, domain.dtype)
             if domain.start == 0:
@@ -57,20 +59,25 @@ class Expressions:
                 f"arithmetic on coordinate values of type {domain.array.dtype}",
                 "Compare them with other coordinates or literals of the same type instead",
             )
-        table = self._b.graph.data(domain.array, domain.dtype)
-        if isinstance(column, Coordinate):
-            return Tensor(table, (column.axis,))
-        return self._b.lookup(table, code)
+        return self._by_position(column, domain.array, domain.dtype)
 
-    def literal(self, literal: n.Literal) -> Values:
+    def _by_position(self, column: Coordinate | Coded, values: np.ndarray, dtype: DType) -> Tensor:
+        """``values`` over the column's domain, as numbers over its rows."""
+        if isinstance(column, Coordinate):
+            return Tensor(self._b.graph.data(values, dtype), (column.axis,))
+        position = scalar_value(column.code.node)
+        if position is not None:
+            return self._b.constant(values[int(position)].item(), dtype)
+        return self._b.lookup(self._b.graph.data(values, dtype), column.code)
+
+    def literal(self, literal: n.Literal) -> Column:
         dtype = dtype_of_arrow(literal.type)
         if literal.value is None:
             value = self._b.constant(0, dtype or DType.FLOAT64)
             return Values(value, self._b.constant(False, DType.BOOL))
         if dtype is None:
-            raise UnsupportedSQL(
-                "literal", f"{literal.value!r} of type {literal.type} inside arithmetic"
-            )
+            domain = domain_of(np.asarray([literal_value(literal)]), "literal")
+            return Coded(self._b.constant(0, DType.INT64), domain)
         return Values(self._b.constant(literal.value, dtype))
 
     # --- evaluation -------------------------------------------------------------------
@@ -139,14 +146,25 @@ class Expressions:
     def compare(self, name: str, left: Column, right: Column) -> Values:
         """A comparison; NULL where either side is."""
         valid = self._b.conjunction((left.valid, right.valid))
-        if name in ("equal", "not_equal") and not isinstance(left, Values):
-            if not isinstance(right, Values) and left.domain == right.domain:
+        if not isinstance(left, Values) and not isinstance(right, Values):
+            if name in ("equal", "not_equal") and left.domain == right.domain:
                 return Values(self._b.map(name, self.code_of(left), self.code_of(right)), valid)
+            if left.domain.dtype is None and right.domain.dtype is None:
+                return Values(self._b.map(name, *self._ranks(left, right)), valid)
         a, b = self.value_of(left).value, self.value_of(right).value
         if a.dtype.is_float or b.dtype.is_float:
             wide = DType.FLOAT64 if DType.FLOAT64 in (a.dtype, b.dtype) else DType.FLOAT32
             a, b = (self._b.map("total_order", self._b.cast(t, wide)) for t in (a, b))
         return Values(self._b.map(name, a, b), valid)
+
+    def _ranks(self, *columns: Coordinate | Coded) -> Iterator[Tensor]:
+        """Text or dates as positions among all values of the columns' domains, in order."""
+        keys = [column.domain.values().tolist() for column in columns]
+        ordered = sorted({value for values in keys for value in values})
+        rank = {value: i for i, value in enumerate(ordered)}
+        for column, values in zip(columns, keys, strict=True):
+            ranks = np.asarray([rank[value] for value in values], dtype=np.int64)
+            yield self._by_position(column, ranks, DType.INT64)
 
     def code_of(self, column: Coordinate | Coded) -> Tensor:
         """Positions of the column's values in its domain."""
@@ -313,8 +331,7 @@ class Expressions:
         equal = self.compare("equal", left, right)
         hit = self._b.conjunction((equal.value, equal.valid))
         assert hit is not None
-        value = self.value_of(left)
-        return Values(value.value, self._b.conjunction((value.valid, self._b.map("not", hit))))
+        return nullable(self._b, left, self._b.conjunction((left.valid, self._b.map("not", hit))))
 
     def _stop_gradient(self, call: n.Call, relation: Relation) -> Column:
         return self.evaluate(call.arguments[0], relation)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+import pyarrow as pa
 
 from ..domain import Explicit
 from ..dtypes import DType, dtype_of_arrow
@@ -12,8 +13,9 @@ from ..errors import UnknownColumn, UnknownTable, UnsupportedSQL
 from ..plan import nodes as n
 from ..tensor.labelled import TensorBuilder
 from .aggregates import Aggregates
-from .joins import Joins
-from .model import Bag, Coded, Column, Relation, Table, Values, fresh
+from .equalities import literal_value
+from .joins import Joins, null_column
+from .model import Bag, Coded, Column, Relation, Table, Values, bind, fresh, nullable
 
 
 class Folder:
@@ -45,15 +47,20 @@ class Folder:
                     lambda r: r.with_columns(tuple(r.columns[i] for i in columns))
                 )
             case n.Project(source, expressions):
-                return self._fold(source, catalog).map(lambda r: self._project(r, expressions))
+                bag = self._fold(source, catalog)
+                width = len(bag.parts[0].columns)
+                bag, expressions = self._with_subqueries(bag, expressions, catalog)
+                return bag.map(lambda r: self._project(r, expressions, width))
             case n.Filter(source, condition):
-                return self._fold(source, catalog).map(lambda r: self._joins.filter(r, condition))
-            case n.Join(kind, left, right, condition):
-                return self._joins.join(
-                    kind, self._fold(left, catalog), self._fold(right, catalog), condition
-                )
-            case n.Aggregate(source, keys, measures):
-                return self._aggregates.aggregate(self._fold(source, catalog), keys, measures)
+                bag = self._fold(source, catalog)
+                width = len(bag.parts[0].columns)
+                bag, (condition,) = self._with_subqueries(bag, (condition,), catalog)
+                filtered = bag.map(lambda r: self._joins.filter(r, condition))
+                return filtered.map(lambda r: r.with_columns(r.columns[:width]))
+            case n.Join():
+                return self._join(plan, catalog)
+            case n.Aggregate():
+                return self._aggregate(plan, catalog)
             case n.UnionAll(inputs):
                 return Bag(tuple(p for i in inputs for p in self._fold(i, catalog).parts))
             case n.Sort():
@@ -62,9 +69,68 @@ class Folder:
                 raise UnsupportedSQL("LIMIT", "dense arrays have no row order inside a query")
         raise UnsupportedSQL("plan", f"{type(plan).__name__} is not folded")
 
-    def _project(self, relation: Relation, expressions: tuple[n.Expression, ...]) -> Relation:
+    def _project(
+        self, relation: Relation, expressions: tuple[n.Expression, ...], width: int
+    ) -> Relation:
         computed = tuple(self._expressions.evaluate(e, relation) for e in expressions)
-        return relation.with_columns(relation.columns + computed)
+        return relation.with_columns(relation.columns[:width] + computed)
+
+    def _join(self, join: n.Join, catalog: Mapping[str, Table]) -> Bag:
+        left, right = self._fold(join.left, catalog), self._fold(join.right, catalog)
+        if join.may_be_not_in:
+            self._joins.refuse_nulls(left, right, join.condition)
+        return self._joins.join(join.kind, left, right, join.condition)
+
+    def _aggregate(self, plan: n.Aggregate, catalog: Mapping[str, Table]) -> Bag:
+        bag = self._fold(plan.input, catalog)
+        operands = [e for m in plan.measures for e in (*m.arguments, m.filter) if e is not None]
+        bag, replaced = self._with_subqueries(bag, tuple(operands), catalog)
+        new = dict(zip(operands, replaced, strict=True))
+        measures = tuple(
+            n.Measure(
+                m.function,
+                tuple(new[e] for e in m.arguments),
+                m.distinct,
+                None if m.filter is None else new[m.filter],
+            )
+            for m in plan.measures
+        )
+        return self._aggregates.aggregate(bag, plan.keys, measures)
+
+    def _with_subqueries(
+        self, bag: Bag, expressions: tuple[n.Expression, ...], catalog: Mapping[str, Table]
+    ) -> tuple[Bag, tuple[n.Expression, ...]]:
+        """Scalar subqueries as further columns of the bag, and the expressions reading them."""
+        width = len(bag.parts[0].columns)
+        columns: dict[n.Plan, Column] = {}
+
+        def lifted(expression: n.Expression) -> n.Expression:
+            if not isinstance(expression, n.ScalarSubquery):
+                return n.map_operands(expression, lifted)
+            plan = expression.plan
+            if plan not in columns:
+                columns[plan] = self._only_value(self._fold(plan, catalog))
+            return n.ColumnRef(width + list(columns).index(plan))
+
+        replaced = tuple(map(lifted, expressions))
+        extended = bag.map(lambda r: r.with_columns(r.columns + tuple(columns.values())))
+        return extended, replaced
+
+    def _only_value(self, bag: Bag) -> Column:
+        """The value of a query with at most one row, NULL where there is none."""
+        relation = bag.parts[0]
+        if len(bag.parts) == 1 and any(a.size == 0 for a in relation.axes):
+            return null_column(self._b, relation.columns[0])
+        if len(bag.parts) > 1 or any(a.size != 1 for a in relation.axes):
+            raise UnsupportedSQL(
+                "scalar subquery",
+                "it may have more than one row",
+                "Aggregate it, or fix each of its dims by an equality",
+            )
+        for axis in relation.axes:
+            relation = bind(self._b, relation, axis, self._b.constant(0, DType.INT64))
+        column = relation.columns[0]
+        return nullable(self._b, column, self._b.conjunction((column.valid, relation.present)))
 
     def _read(self, read: n.Read, catalog: Mapping[str, Table]) -> Bag:
         table = catalog.get(read.table)
@@ -98,8 +164,12 @@ class Folder:
         for kind in plan.types:
             dtype = dtype_of_arrow(kind)
             if dtype is None:
-                values = np.zeros(1, dtype=kind.to_pandas_dtype())
+                values = np.asarray([literal_value(n.Literal("" if _is_text(kind) else 0, kind))])
                 columns.append(Coded(self._b.constant(0, DType.INT64), Explicit(values)))
             else:
                 columns.append(Values(self._b.constant(0, dtype)))
         return Relation((), tuple(columns), self._b.constant(False, DType.BOOL))
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or kind == pa.string_view()

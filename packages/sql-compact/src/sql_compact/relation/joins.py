@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..domain import Range
 from ..dtypes import DType
+from ..errors import UnsupportedSQL
 from ..plan import nodes as n
 from ..tensor.labelled import Axis, Tensor, TensorBuilder
 from .equalities import conjuncts, equate
 from .expressions import Expressions
-from .model import Bag, Coded, Column, Coordinate, Relation, Values
+from .model import Bag, Coded, Column, Coordinate, Relation, Values, nullable
+
+_MIRRORS = {
+    n.JoinKind.RIGHT: n.JoinKind.LEFT,
+    n.JoinKind.RIGHT_SEMI: n.JoinKind.LEFT_SEMI,
+    n.JoinKind.RIGHT_ANTI: n.JoinKind.LEFT_ANTI,
+    n.JoinKind.RIGHT_MARK: n.JoinKind.LEFT_MARK,
+}
 
 
 class Joins:
@@ -36,7 +46,8 @@ class Joins:
         for condition in residual:
             mask = self._expressions.condition(condition, relation)
             present = self._b.known_mask(self._b.conjunction((relation.present, mask)))
-            relation = Relation(relation.axes, relation.columns, present)
+            columns = _without_nulls(relation.columns, condition)
+            relation = Relation(relation.axes, columns, present)
         return relation
 
     def join(self, kind: n.JoinKind, left: Bag, right: Bag, condition: n.Expression | None) -> Bag:
@@ -44,7 +55,7 @@ class Joins:
         terms = conjuncts(condition)
         if kind is n.JoinKind.INNER:
             return Bag(tuple(self._inner(a, b, terms) for a in left.parts for b in right.parts))
-        if kind in (n.JoinKind.RIGHT, n.JoinKind.RIGHT_SEMI, n.JoinKind.RIGHT_ANTI):
+        if kind in _MIRRORS:
             return self._mirrored(kind, left, right, condition)
         parts: list[Relation] = []
         for part in left.parts:
@@ -53,20 +64,32 @@ class Joins:
             parts += self._unmatched_right(left, right, condition)
         return Bag(tuple(parts))
 
+    def refuse_nulls(self, left: Bag, right: Bag, condition: n.Expression | None) -> None:
+        """A condition of what may be NOT IN must not read a column that may be NULL.
+
+        Raises:
+            UnsupportedSQL: it does.
+        """
+        for a in left.parts:
+            for b in right.parts:
+                columns = a.columns + b.columns
+                for term in conjuncts(condition):
+                    if any(columns[i].valid is not None for i in n.columns_of(term)):
+                        raise UnsupportedSQL(
+                            "NOT IN (subquery)",
+                            "a value on either side may be NULL, which decides every row",
+                            "Use NOT EXISTS, where NULL matches nothing",
+                        )
+
     def _mirrored(
         self, kind: n.JoinKind, left: Bag, right: Bag, condition: n.Expression | None
     ) -> Bag:
         """A right join is the left join of the sides exchanged."""
         widths = (len(left.parts[0].columns), len(right.parts[0].columns))
         swapped = [_exchange(term, *widths) for term in conjuncts(condition)]
-        mirror = {
-            n.JoinKind.RIGHT: n.JoinKind.LEFT,
-            n.JoinKind.RIGHT_SEMI: n.JoinKind.LEFT_SEMI,
-            n.JoinKind.RIGHT_ANTI: n.JoinKind.LEFT_ANTI,
-        }[kind]
         parts: list[Relation] = []
         for part in right.parts:
-            parts += self._one_sided(mirror, part, left, swapped)
+            parts += self._one_sided(_MIRRORS[kind], part, left, swapped)
         if kind is not n.JoinKind.RIGHT:
             return Bag(tuple(parts))
         split = widths[1]
@@ -91,6 +114,10 @@ class Joins:
         matches = [self._matched(left, part, terms) for part in right.parts]
         if kind in (n.JoinKind.LEFT_SEMI, n.JoinKind.LEFT_ANTI):
             return [self._keep_matched(kind, left, matches)]
+        if kind is n.JoinKind.LEFT_MARK:
+            exists = self._any_match(left, matches)
+            mark = self._b.constant(True, DType.BOOL) if exists is None else exists
+            return [left.with_columns((*left.columns, Values(mark)))]
         if len(matches) == 1 and set(matches[0].axes) == set(left.axes):
             return [self._at_most_one(left, matches[0])]
         parts = [
@@ -114,15 +141,9 @@ class Joins:
 
     def _nullable(self, column: Column, valid: Tensor) -> Column:
         both = self._b.conjunction((column.valid, valid))
-        if isinstance(column, Coordinate):
-            return Coded(self._b.iota(column.axis), column.domain, both)
-        if isinstance(column, Coded):
-            return Coded(column.code, column.domain, both)
-        return Values(column.value, both)
+        return nullable(self._b, column, both)
 
-    def _keep_matched(
-        self, kind: n.JoinKind, left: Relation, matches: list[Relation]
-    ) -> Relation:
+    def _keep_matched(self, kind: n.JoinKind, left: Relation, matches: list[Relation]) -> Relation:
         exists = self._any_match(left, matches)
         if kind is n.JoinKind.LEFT_ANTI:
             exists = (
@@ -154,6 +175,18 @@ class Joins:
         return [p.with_columns(nulls + p.columns) for p in unmatched.parts]
 
 
+def _without_nulls(columns: tuple[Column, ...], condition: n.Expression) -> tuple[Column, ...]:
+    """The columns of rows where the condition holds; ``IS NOT NULL`` leaves no NULL."""
+    match condition:
+        case n.Call("is_not_null", (n.ColumnRef(index),)) if columns[index].valid is not None:
+            valid = columns[index].valid
+            return tuple(
+                replace(c, valid=None) if not isinstance(c, Coordinate) and c.valid == valid else c
+                for c in columns
+            )
+    return columns
+
+
 def null_column(builder: TensorBuilder, like: Column) -> Column:
     """A column of NULLs of the same type."""
     never = builder.constant(False, DType.BOOL)
@@ -165,20 +198,7 @@ def null_column(builder: TensorBuilder, like: Column) -> Column:
 
 def _exchange(expression: n.Expression, left: int, right: int) -> n.Expression:
     """The condition with the two sides' columns exchanged."""
-    match expression:
-        case n.ColumnRef(index):
-            return n.ColumnRef(index + right if index < left else index - left)
-        case n.Call(name, arguments):
-            return n.Call(name, tuple(_exchange(a, left, right) for a in arguments))
-        case n.Cast(operand, kind):
-            return n.Cast(_exchange(operand, left, right), kind)
-        case n.InList(value, options):
-            return n.InList(
-                _exchange(value, left, right), tuple(_exchange(o, left, right) for o in options)
-            )
-        case n.Case(branches, otherwise):
-            return n.Case(
-                tuple((_exchange(c, left, right), _exchange(v, left, right)) for c, v in branches),
-                None if otherwise is None else _exchange(otherwise, left, right),
-            )
-    return expression
+    if isinstance(expression, n.ColumnRef):
+        index = expression.index
+        return n.ColumnRef(index + right if index < left else index - left)
+    return n.map_operands(expression, lambda operand: _exchange(operand, left, right))

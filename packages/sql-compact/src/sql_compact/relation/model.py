@@ -122,6 +122,14 @@ def bind(builder: TensorBuilder, relation: Relation, axis: Axis, code: Tensor) -
     return Relation(axes, columns, bound.present)
 
 
+def nullable(builder: TensorBuilder, column: Column, valid: Tensor | None) -> Column:
+    """The column, NULL where ``valid`` does not hold (None: nowhere)."""
+    if isinstance(column, Values):
+        return Values(column.value, valid)
+    code = builder.iota(column.axis) if isinstance(column, Coordinate) else column.code
+    return Coded(code, column.domain, valid)
+
+
 def fresh(builder: TensorBuilder, relation: Relation) -> Relation:
     """The relation over new axes, so that a second reading is independent of the first."""
     return rename(builder, relation, {a: Axis(a.name, a.domain) for a in relation.axes})
