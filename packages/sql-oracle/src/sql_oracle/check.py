@@ -132,7 +132,7 @@ def check(
     """Train both sides from the session's state and compare every step.
 
     Compared at each step: learning rate, loss, every raw gradient (before clipping), the gradients'
-    global norm, every weight, and every optimizer slot. A step with a breach is compared to its
+    global norm, every optimizer slot, and every weight. A step with a breach is compared to its
     end; the check stops after it.
 
     Args:
@@ -270,15 +270,16 @@ def _compare_step(
         found = difference(session_gradients[table], gradients[table])
         yield step, "gradient", table, found
     yield step, "grad_norm", "", difference(report.grad_norm, norm)
+    # Moments before weights: the update follows from them, so the first breach is the cause.
     weights, slots = split_state(session.state())
-    for table, expected in mapping.to_tables(trainer.weights()).items():
-        yield step, "weight", table, difference(weights[table], expected)
     for slot, arrays in trainer.slots().items():
         if slot not in slots:
             raise StateMismatch(f"the session's state has no optimizer slot {slot!r}")
         _same_names(f"optimizer slot {slot!r}", slots[slot], mapping)
         for table, expected in mapping.to_tables(arrays).items():
             yield step, "moment", f"{table}.{slot}", difference(slots[slot][table], expected)
+    for table, expected in mapping.to_tables(trainer.weights()).items():
+        yield step, "weight", table, difference(weights[table], expected)
 
 
 def _same_names(what: str, arrays: Mapping[str, Array], mapping: TableMapping) -> None:
