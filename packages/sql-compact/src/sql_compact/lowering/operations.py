@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import torch
 
 from ..functions.dropout import dropout_mask
+from ..kernels import attention as fused
+from ..kernels import attention_cpu
 from ..tensor.static import broadcast
 
 
@@ -89,3 +91,70 @@ def dropout(
 ) -> torch.Tensor:
     """Which elements a dropout site keeps: bool of ``shape``."""
     return dropout_mask(p, seed, step, site, shape, device)
+
+
+def attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *rest: torch.Tensor | float | int | bool | str,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Fused attention: output and logarithm of the sum of exponentials.
+
+    ``rest`` is p, seed, step, site where there is dropout; then scale, causal, precision.
+    """
+    *keep, scale, causal, precision = rest
+    if q.device.type == "cpu":
+        return attention_cpu.forward(q, k, v, *_kept(q, keep), scale, causal)
+    kind = torch.bfloat16 if precision == "bfloat16" else q.dtype
+    y, lse = fused.attention(
+        q.to(kind), k.to(kind), v.to(kind), *_stream(q, keep), scale, causal, _dot(precision)
+    )
+    return y.to(q.dtype), lse
+
+
+def attention_backward(
+    dy: torch.Tensor,
+    y: torch.Tensor,
+    lse: torch.Tensor,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *rest: torch.Tensor | float | int | bool | str,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Cotangents of q, k and v; see :func:`attention`."""
+    *keep, scale, causal, precision = rest
+    if q.device.type == "cpu":
+        return attention_cpu.backward(dy, y, lse, q, k, v, *_kept(q, keep), scale, causal)
+    kind = torch.bfloat16 if precision == "bfloat16" else q.dtype
+    inputs = [x.to(kind) for x in (dy, y)] + [lse] + [x.to(kind) for x in (q, k, v)]
+    results = fused.attention_backward(*inputs, *_stream(q, keep), scale, causal, _dot(precision))
+    dq, dk, dv = (x.to(q.dtype) for x in results)
+    return dq, dk, dv
+
+
+def _kept(q: torch.Tensor, keep: Sequence) -> tuple[torch.Tensor | None, torch.Tensor | float]:
+    """The dropout mask, and what kept values are multiplied by."""
+    if not keep:
+        return None, 1.0
+    batch, heads, length, _ = q.shape
+    p = keep[0]
+    return dropout(*keep, (batch, heads, length, length), q.device), 1.0 / (1.0 - float(p))
+
+
+def _stream(q: torch.Tensor, keep: Sequence) -> tuple:
+    """p, seed and step as tensors on the device, and the site."""
+    if not keep:
+        return None, None, None, 0
+    p, seed, step, site = keep
+    kinds = (torch.float64, torch.int64, torch.int64)
+    scalars = [
+        torch.as_tensor(value, dtype=kind, device=q.device)
+        for value, kind in zip((p, seed, step), kinds, strict=True)
+    ]
+    return *scalars, int(site)
+
+
+def _dot(precision: str) -> str:
+    """Products of float32 values inside the CUDA kernel."""
+    return "tf32" if precision == "tf32" else "ieee"

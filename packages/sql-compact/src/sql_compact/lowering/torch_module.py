@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import fx
@@ -62,6 +62,7 @@ class _Lowering:
         self._graph = fx.Graph()
         self._root = torch.nn.Module()
         self._values: dict[int, fx.Node | bool | int | float] = {}
+        self._fused: dict[object, fx.Node] = {}
 
     def run(self, outputs: Sequence[Node]) -> LoweredProgram:
         order = schedule(outputs)
@@ -200,6 +201,26 @@ class _Lowering:
         return self._call(
             operations.diagonal, self._tensor(node.operands[0].node), *node.attributes
         )
+
+    def _attention(self, node: Node):
+        """One result of a fused operation, which runs once for all its results."""
+        call = node.attributes
+        key = (
+            call.result in ("y", "lse"),
+            tuple((o.node.index, o.axes) for o in node.operands),
+            replace(call, result=""),
+        )
+        if key not in self._fused:
+            operands = [self._values[o.node.index] for o in node.operands]
+            self._fused[key] = self._call(
+                operations.attention if key[0] else operations.attention_backward,
+                *operands,
+                call.scale,
+                call.causal,
+                self._precision.value,
+            )
+        results = ("y", "lse") if key[0] else ("dq", "dk", "dv")
+        return self._call(operator.getitem, self._fused[key], results.index(call.result))
 
     def _dropout(self, node: Node):
         scalars = [self._values[o.node.index] for o in node.operands]

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..tensor.graph import Node
 from ..tensor.labelled import Tensor, TensorBuilder
+from .attention import AttentionCall, fuse_attention
 from .contractions import CONTRACTIONS
 from .dropout import DROPOUT
 from .engine import Pass, Rewriter
+from .extremes import EXTREMES, compared
 from .placement import PLACEMENT
 from .sums import SUMS
 
-PASSES: tuple[Pass, ...] = (DROPOUT, PLACEMENT, SUMS, PLACEMENT, CONTRACTIONS)
+PASSES: tuple[Pass, ...] = (DROPOUT, PLACEMENT, SUMS, PLACEMENT, CONTRACTIONS, EXTREMES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,25 +26,34 @@ class Rewritten:
         outputs: in the order given, possibly with axes in another order or left out
             (the value is the same along those).
         finite: values that were assumed to be finite everywhere.
+        ordered: values that are compared as if they had no NaN.
     """
 
     outputs: tuple[Tensor, ...]
     finite: tuple[Node, ...]
+    ordered: tuple[Node, ...]
 
 
 def rewrite(
-    builder: TensorBuilder, outputs: Sequence[Tensor], *, exact: bool = False
+    builder: TensorBuilder,
+    outputs: Sequence[Tensor],
+    *,
+    exact: bool = False,
+    after_pass: Callable[[Pass, Sequence[Tensor]], None] | None = None,
 ) -> Rewritten:
     """Run every pass over the program that computes ``outputs``.
 
     Args:
         exact: apply no rule that assumes values to be finite.
+        after_pass: called with each pass and the outputs after it, to look at the program.
     """
     rewriter = Rewriter(builder, exact=exact)
     current = list(outputs)
     for stage in PASSES:
         current = rewriter.run(stage, current)
-    return Rewritten(tuple(current), tuple(rewriter.finite))
+        if after_pass is not None:
+            after_pass(stage, current)
+    return Rewritten(tuple(current), tuple(rewriter.finite), compared(t.node for t in current))
 
 
-__all__ = ["PASSES", "Rewritten", "rewrite"]
+__all__ = ["PASSES", "AttentionCall", "Rewritten", "rewrite"]

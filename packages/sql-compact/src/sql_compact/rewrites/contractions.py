@@ -31,8 +31,8 @@ def contract_products(rewriter: Rewriter, view: View) -> Tensor | None:
         # One factor covers the whole space: an elementwise product, then a plain sum.
         if not outside:
             return None
-        value = view.operands[0] if len(outside) == 0 else _masked_product(
-            rewriter, inside, factors
+        value = (
+            view.operands[0] if len(outside) == 0 else _masked_product(rewriter, inside, factors)
         )
         result = b.reduce_all("sum", value, view.reduced)
     else:
@@ -76,9 +76,7 @@ def _is_outer(tensor: Tensor) -> bool:
     return all(o.node.size < tensor.node.size for o in tensor.node.operands)
 
 
-def _place_masks(
-    rewriter: Rewriter, masks: list[Tensor], factors: list[Tensor]
-) -> list[Tensor]:
+def _place_masks(rewriter: Rewriter, masks: list[Tensor], factors: list[Tensor]) -> list[Tensor]:
     """The factors with each mask inside one that has its axes, or as a factor itself."""
     b = rewriter.builder
     placed = list(factors)
@@ -166,4 +164,3 @@ def _pair(rewriter: Rewriter, factors: list[Tensor], over: tuple[Axis, ...]) -> 
 
 
 CONTRACTIONS = Pass("contractions", {Op.REDUCE: (contract_products,)})
-

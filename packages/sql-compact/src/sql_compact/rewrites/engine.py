@@ -91,9 +91,7 @@ class Rewriter:
                 labels[a] if a >= 0 else Axis("gathered", Range(operand.node.shape[i]))
                 for i, a in enumerate(operand.axes)
             )
-            operands.append(
-                _relabel(done[operand.node.index], places[operand.node.index], own)
-            )
+            operands.append(_relabel(done[operand.node.index], places[operand.node.index], own))
         axes, reduced = output_axes(node, labels)
         return View(node.op, node.attributes, tuple(operands), axes, reduced, node)
 
@@ -175,9 +173,7 @@ def output_positions(node: Node) -> tuple[int, ...]:
     return tuple(range(node.rank))
 
 
-def output_axes(
-    node: Node, labels: tuple[Axis, ...]
-) -> tuple[tuple[Axis, ...], tuple[Axis, ...]]:
+def output_axes(node: Node, labels: tuple[Axis, ...]) -> tuple[tuple[Axis, ...], tuple[Axis, ...]]:
     """Labels of the output axes, and of the rest of the iteration space."""
     outer = output_positions(node)
     rest = tuple(labels[i] for i in range(len(labels)) if i not in outer)

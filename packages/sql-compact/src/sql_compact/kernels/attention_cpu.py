@@ -1,0 +1,124 @@
+"""Fused attention on the CPU: blocks of rows that stay in cache, no stored scores.
+
+A causal block of queries meets only the keys up to its last row, so about a third of the
+work of the full square is never done. Everything inside a block happens in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+
+#: Queries of a block; and scores of a block over several heads, sized for the second-level cache.
+_ROWS = 64
+_BLOCK_ELEMENTS = 1 << 17
+
+
+def _blocks(q: torch.Tensor, causal: bool) -> Iterator[tuple[slice, slice, int]]:
+    """Groups of heads, rows of queries, and how many keys the rows see."""
+    heads, length = q.shape[0], q.shape[1]
+    group = max(1, _BLOCK_ELEMENTS // (min(_ROWS, length) * length))
+    for first in range(0, heads, group):
+        for start in range(0, length, _ROWS):
+            stop = min(start + _ROWS, length)
+            keys = stop if causal else length
+            yield slice(first, min(first + group, heads)), slice(start, stop), keys
+
+
+def _scores(
+    q: torch.Tensor, k: torch.Tensor, rows: slice, scale: float, causal: bool
+) -> torch.Tensor:
+    """Scaled scores of a block of queries against the keys they see, hidden ones -inf."""
+    scores = torch.bmm(q, k.transpose(1, 2)).mul_(scale)
+    if causal:
+        size = rows.stop - rows.start
+        hidden = torch.ones(size, size, dtype=torch.bool).triu_(1)
+        scores[:, :, rows.start : rows.stop].masked_fill_(hidden, float("-inf"))
+    return scores
+
+
+def _flat(x: torch.Tensor) -> torch.Tensor:
+    """(batch, head, position, width) as contiguous (batch * head, position, width)."""
+    return x.reshape(-1, *x.shape[2:]).contiguous()
+
+
+def forward(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    kept: torch.Tensor | None,
+    keep_scale: torch.Tensor | float,
+    scale: float,
+    causal: bool,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Output and logarithm of the sum of exponentials.
+
+    Args:
+        q, k, v: (batch, head, position, width), float32 or float64.
+        kept: bool (batch, head, position, position), which probabilities dropout keeps.
+        keep_scale: what kept probabilities are multiplied by.
+
+    Returns:
+        (batch, head, position, width), a view of a (batch, position, head, width) buffer;
+        and (batch, head, position).
+    """
+    batch, heads, length, width = q.shape
+    fq, fk, fv = _flat(q), _flat(k), _flat(v)
+    mask = None if kept is None else kept.reshape(-1, length, length)
+    out = torch.empty(batch * heads, length, width, dtype=q.dtype)
+    lse = torch.empty(batch * heads, length, dtype=q.dtype)
+    for group, rows, keys in _blocks(fq, causal):
+        scores = _scores(fq[group, rows], fk[group, :keys], rows, scale, causal)
+        top = scores.amax(dim=-1, keepdim=True)
+        scores.sub_(top).exp_()
+        total = scores.sum(dim=-1, keepdim=True)
+        lse[group, rows] = (top + total.log()).squeeze(-1)
+        if mask is not None:
+            scores.mul_(mask[group, rows, :keys])
+            total = total / keep_scale
+        out[group, rows] = torch.bmm(scores, fv[group, :keys]).div_(total)
+    y = out.view(batch, heads, length, width).transpose(1, 2).contiguous().transpose(1, 2)
+    return y, lse.view(batch, heads, length)
+
+
+def backward(
+    dy: torch.Tensor,
+    y: torch.Tensor,
+    lse: torch.Tensor,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    kept: torch.Tensor | None,
+    keep_scale: torch.Tensor | float,
+    scale: float,
+    causal: bool,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Cotangents of q, k and v, each shaped like them; see :func:`forward`.
+
+    With P the probabilities and M the dropout factor: dV = (P M)ᵀ dY,
+    dS = P (M (dY Vᵀ) - rowsum(dY Y)), dQ = scale dS K, dK = scale dSᵀ Q
+    (Dao, 2023, "FlashAttention-2", section 3.1.2).
+    """
+    length = q.shape[2]
+    fdy, fq, fk, fv = _flat(dy), _flat(q), _flat(k), _flat(v)
+    mask = None if kept is None else kept.reshape(-1, length, length)
+    delta = (dy * y).sum(dim=-1).reshape(-1, length, 1)
+    flat_lse = lse.reshape(-1, length, 1)
+    dq, dk, dv = (torch.zeros_like(x) for x in (fq, fk, fv))
+    for group, rows, keys in _blocks(fq, causal):
+        block_q, block_k, block_v = fq[group, rows], fk[group, :keys], fv[group, :keys]
+        p = _scores(block_q, block_k, rows, scale, causal).sub_(flat_lse[group, rows]).exp_()
+        block_dy = fdy[group, rows]
+        dp = torch.bmm(block_dy, block_v.transpose(1, 2))
+        if mask is None:
+            dv[group, :keys].baddbmm_(p.transpose(1, 2), block_dy)
+        else:
+            seen = mask[group, rows, :keys]
+            scaled = block_dy * keep_scale
+            dv[group, :keys].baddbmm_((p * seen).transpose(1, 2), scaled)
+            dp.mul_(seen).mul_(keep_scale)
+        ds = dp.sub_(delta[group, rows]).mul_(p).mul_(scale)
+        dq[group, rows] = torch.bmm(ds, block_k)
+        dk[group, :keys].baddbmm_(ds.transpose(1, 2), block_q)
+    return tuple(x.view(q.shape) for x in (dq, dk, dv))  # type: ignore[return-value]
