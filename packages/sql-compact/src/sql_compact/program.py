@@ -62,7 +62,7 @@ class Program:
 
 
 class AssumptionFailed(Exception):
-    """A value that the optimized program assumed to be finite was not."""
+    """A value that the optimized program assumed to be finite, or no NaN, is not."""
 
 
 def build_program(
@@ -84,15 +84,18 @@ def build_program(
         builder.arrange(tensor, output.axes)
         for tensor, output in zip(rewritten.outputs, outputs, strict=True)
     ]
-    checks = [_all_finite(builder, node) for node in rewritten.finite] if check else []
+    checks: list[Node] = []
+    if check:
+        checks += [_everywhere(builder, node, "isfinite") for node in rewritten.finite]
+        checks += [_everywhere(builder, node, "isordered") for node in rewritten.ordered]
     lowered = lower([*nodes, *checks], device, builder.graph.precision)
     return Program(tuple(nodes), lowered, builder.graph.precision, device, len(checks))
 
 
-def _all_finite(builder: TensorBuilder, node: Node) -> Node:
+def _everywhere(builder: TensorBuilder, node: Node, test: str) -> Node:
+    """Whether the test holds at every element."""
     axes = tuple(Axis(str(i), Range(s)) for i, s in enumerate(node.shape))
-    finite = builder.map("isfinite", Tensor(node, axes))
-    return builder.reduce("all", finite, axes).node
+    return builder.reduce("all", builder.map(test, Tensor(node, axes)), axes).node
 
 
 @contextmanager

@@ -90,3 +90,10 @@ def test_extremes_are_in_total_order(specials, row):
     # Without GROUP BY: DataFusion's grouped accumulators skip NaN and start from the largest
     # finite number, so of only infinities they answer 1.8e308.
     specials.agree(f"SELECT MIN(val) AS l, MAX(val) AS h FROM s WHERE r = {row}")
+
+
+def test_extremes_of_a_union_are_in_total_order(specials):
+    specials.agree(
+        "SELECT MIN(v) AS l, MAX(v) AS h FROM (SELECT val AS v FROM s WHERE w > 0 "
+        "UNION ALL SELECT a FROM p WHERE a = b)"
+    )

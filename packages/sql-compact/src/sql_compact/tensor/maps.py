@@ -48,6 +48,13 @@ def total_order_key(x: torch.Tensor) -> torch.Tensor:
     return torch.where(bits < 0, bits ^ low, bits)
 
 
+def from_total_order_key(key: torch.Tensor) -> torch.Tensor:
+    """The floats whose :func:`total_order_key` these integers are."""
+    low = torch.iinfo(key.dtype).max
+    bits = torch.where(key < 0, key ^ low, key)
+    return bits.view(torch.float64 if key.dtype == torch.int64 else torch.float32)
+
+
 @dataclass(frozen=True, slots=True)
 class MapFunction:
     """How an elementwise function runs, and the element type of its result.
@@ -76,8 +83,12 @@ _CORE = {
     "or": MapFunction(torch.logical_or, _boolean, commutative=True),
     "not": MapFunction(torch.logical_not, _boolean),
     "isfinite": MapFunction(torch.isfinite, _boolean),
+    "isordered": MapFunction(lambda x: ~torch.isnan(x), _boolean),
     "total_order": MapFunction(
         total_order_key, lambda d: DType.INT64 if d[0] is DType.FLOAT64 else DType.INT32
+    ),
+    "from_total_order": MapFunction(
+        from_total_order_key, lambda d: DType.FLOAT64 if d[0] is DType.INT64 else DType.FLOAT32
     ),
     "broadcast": MapFunction(torch.clone, _promoted),
     "where": MapFunction(torch.where, _second),
