@@ -7,7 +7,7 @@ from sql_compact.precision import Precision
 from sql_compact.tensor.graph import Graph, Node, Op, Operand, Scalar
 from sql_compact.tensor.spec import RULES, IllegalProgram, check_program
 
-F, I, B = DType.FLOAT64, DType.INT64, DType.BOOL
+F, N, B = DType.FLOAT64, DType.INT64, DType.BOOL
 
 
 @pytest.fixture
@@ -45,11 +45,11 @@ ILLEGAL = {
         "its shape is the array's",
     ),
     "data of another type": (
-        lambda g: (Op.DATA, [], (3,), I, g.data(np.zeros(3), F).attributes),
+        lambda g: (Op.DATA, [], (3,), N, g.data(np.zeros(3), F).attributes),
         "its type is the array's",
     ),
     "data without an array": (lambda g: (Op.DATA, [], (3,), F, "x"), "it has an array"),
-    "iota of two axes": (lambda g: (Op.IOTA, [], (3, 3), I), "one axis"),
+    "iota of two axes": (lambda g: (Op.IOTA, [], (3, 3), N), "one axis"),
     "iota of floats": (lambda g: (Op.IOTA, [], (3,), F), "int64"),
     "unknown function": (lambda g: (Op.MAP, [at(x(g, 3), 0)], (3,), F, "frobnicate"), "known"),
     "map of another size": (
@@ -65,7 +65,7 @@ ILLEGAL = {
         "every output axis is an operand's",
     ),
     "map of another type": (
-        lambda g: (Op.MAP, [at(x(g, 3), 0)], (3,), I, "exp"),
+        lambda g: (Op.MAP, [at(x(g, 3), 0)], (3,), N, "exp"),
         "its function's result",
     ),
     "comparison that is a number": (
@@ -105,7 +105,7 @@ ILLEGAL = {
         "any and all are of booleans",
     ),
     "sum of another type": (
-        lambda g: (Op.REDUCE, [at(x(g, 3, dtype=I), 0)], (), F, ("sum", (0,))),
+        lambda g: (Op.REDUCE, [at(x(g, 3, dtype=N), 0)], (), F, ("sum", (0,))),
         "its operands'",
     ),
     "contraction of one": (
@@ -125,15 +125,15 @@ ILLEGAL = {
         "without gaps",
     ),
     "contraction of integers": (
-        lambda g: (Op.CONTRACT, [at(x(g, 3, dtype=I), 0)] * 2, (), I),
+        lambda g: (Op.CONTRACT, [at(x(g, 3, dtype=N), 0)] * 2, (), N),
         "of floats",
     ),
     "gather of nothing": (
-        lambda g: (Op.GATHER, [at(x(g, 3), 0), at(x(g, 3, dtype=I), 0)], (3,), F),
+        lambda g: (Op.GATHER, [at(x(g, 3), 0), at(x(g, 3, dtype=N), 0)], (3,), F),
         "exactly one axis",
     ),
     "gather along two": (
-        lambda g: (Op.GATHER, [at(x(g, 3, 3), -1, -1), at(x(g, 3, dtype=I), 0)], (3,), F),
+        lambda g: (Op.GATHER, [at(x(g, 3, 3), -1, -1), at(x(g, 3, dtype=N), 0)], (3,), F),
         "distinct",
     ),
     "gather by floats": (
@@ -141,15 +141,15 @@ ILLEGAL = {
         "positions are integers",
     ),
     "gather of another size": (
-        lambda g: (Op.GATHER, [at(x(g, 3), -1), at(x(g, 4, dtype=I), 0)], (5,), F),
+        lambda g: (Op.GATHER, [at(x(g, 3), -1), at(x(g, 4, dtype=N), 0)], (5,), F),
         "output axes of their size",
     ),
     "gather with a free axis": (
-        lambda g: (Op.GATHER, [at(x(g, 3), -1), at(x(g, 4, dtype=I), 0)], (4, 2), F),
+        lambda g: (Op.GATHER, [at(x(g, 3), -1), at(x(g, 4, dtype=N), 0)], (4, 2), F),
         "every output axis is an operand's",
     ),
     "gather of another type": (
-        lambda g: (Op.GATHER, [at(x(g, 3), -1), at(x(g, 4, dtype=I), 0)], (4,), I),
+        lambda g: (Op.GATHER, [at(x(g, 3), -1), at(x(g, 4, dtype=N), 0)], (4,), N),
         "the value's",
     ),
     "slice outside": (
@@ -233,5 +233,5 @@ def test_a_legal_program_passes(graph):
     a, b = x(graph, 3, 4), x(graph, 4, 5)
     product = graph.intern(Op.CONTRACT, [at(a, 0, 2), at(b, 2, 1)], (3, 5), F)
     total = graph.intern(Op.REDUCE, [at(product, 0, 1)], (5,), F, ("sum", (0,)))
-    taken = graph.intern(Op.GATHER, [at(total, -1), at(x(graph, 2, dtype=I), 0)], (2,), F)
+    taken = graph.intern(Op.GATHER, [at(total, -1), at(x(graph, 2, dtype=N), 0)], (2,), F)
     check_program([taken])
