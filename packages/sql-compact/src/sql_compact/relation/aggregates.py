@@ -221,9 +221,7 @@ class Aggregates:
         terms = [self._term(measure, part) for part in parts]
         return function(self, terms, always)
 
-    def _distinct(
-        self, measure: n.Measure, parts: list[_Grouped]
-    ) -> tuple[n.Measure, _Grouped]:
+    def _distinct(self, measure: n.Measure, parts: list[_Grouped]) -> tuple[n.Measure, _Grouped]:
         """The plain measure over rows that are each group's distinct values."""
         operator = f"{measure.function.upper()}(DISTINCT ...)"
         if len(measure.arguments) != 1:
@@ -268,9 +266,7 @@ class Aggregates:
             mask = self._b.conjunction((mask, condition))
         value: Tensor | None = None
         valid: Tensor | None = None
-        if measure.arguments and not (
-            measure.function == "count" and isinstance(measure.arguments[0], n.Literal)
-        ):
+        if measure.arguments:
             column = self._expressions.evaluate(measure.arguments[0], part.relation)
             valid = column.valid
             if measure.function != "count":
