@@ -415,7 +415,8 @@ def only_axis(expression: n.Expression, relation: Relation) -> Axis | None:
 
     An equality with a literal fixes the dim, which is better than shortening it.
     """
-    if isinstance(expression, n.Call) and expression.name in EQUALITIES:
+    is_equality = isinstance(expression, n.Call) and expression.name in EQUALITIES
+    if is_equality and all(isinstance(a, n.ColumnRef | n.Literal) for a in expression.arguments):
         return None
     columns = {relation.columns[i] for i in references(expression)}
     only = columns.pop() if len(columns) == 1 else None
