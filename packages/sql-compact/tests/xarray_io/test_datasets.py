@@ -1,10 +1,11 @@
 """xarray in, xarray out: dims, coordinates of any type, attributes, lazy arrays."""
 
-import cftime
 import numpy as np
 import pytest
 import xarray as xr
 from sql_compact import CompactContext, DomainError, DTypeError, UnknownTable
+
+cftime = pytest.importorskip("cftime")
 
 DAYS = np.arange("2024-01-01", "2024-01-06", dtype="datetime64[D]").astype("datetime64[ns]")
 

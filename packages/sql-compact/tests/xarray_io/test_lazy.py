@@ -1,10 +1,11 @@
 """Lazy arrays: nothing is read on registration, and then only what a query needs."""
 
-import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
 from sql_compact import CompactContext
+
+da = pytest.importorskip("dask.array")
 
 SHAPE = (8, 4, 6)
 
