@@ -43,7 +43,7 @@ def contract(
     b = b.permute([right.index(x) for x in (*batch, *summed, *columns)])
 
     def extent(axes: Sequence[int]) -> int:
-        return math.prod(sizes[x] for x in axes)
+        return math.prod([sizes[x] for x in axes])  # a list: torch.compile traces no generator
 
     m, k, n = extent(rows), extent(summed), extent(columns)
     if batch:
