@@ -41,7 +41,7 @@ def compile_kernel(
 
 
 def forward(dtype: str, keep: str) -> Any:
-    config = forward_config(2 if dtype == "bf16" else 4, 64, 256)
+    config = forward_config(2 if dtype == "bf16" else 4, 64, 256, keep != "drawn")
     constants = {
         "D": 64, "BLOCK_D": 64, "BM": config.block_m, "BN": config.block_n, "CAUSAL": True,
         "KEEP": keep, "NEGATIVE": False, "SPLIT": False, "CHECK": False, "PRECISION": "tf32",
@@ -51,7 +51,7 @@ def forward(dtype: str, keep: str) -> Any:
 
 
 def backward(dtype: str, keep: str) -> Any:
-    config = backward_config(2 if dtype == "bf16" else 4, 64, 256)
+    config = backward_config(2 if dtype == "bf16" else 4, 64, 256, keep != "drawn")
     constants = {
         "D": 64, "BLOCK_D": 64, "OUTER": config.outer, "INNER": config.inner, "CAUSAL": True,
         "KEEP": keep, "WORDS": config.words, "SPLIT": False,

@@ -60,29 +60,53 @@ class BackwardConfig:
         return 4 if self.outer >= 2 * ROWS_PER_WARP * self.num_warps else 2
 
 
-SHORT = 512  # Sequences up to here have few blocks; longer ones are bound by the inner loop.
+# Sequences up to these lengths are "short" and "medium", others "long". Short ones have few blocks
+# in a row, long ones few blocks side by side.
+SHORT, MEDIUM = 512, 2048
+Key = tuple[int, int, str]
 
-# (bytes per element, head dim at most, sequence is short) -> configuration
-_FORWARD: dict[tuple[int, int, bool], ForwardConfig] = {
-    (2, 64, True): ForwardConfig(64, 64, 4, 2, True),
-    (2, 64, False): ForwardConfig(64, 64, 4, 3, True),
-    (2, 128, True): ForwardConfig(64, 64, 4, 2, True),
-    (2, 128, False): ForwardConfig(128, 64, 8, 2, True),
-    (4, 64, True): ForwardConfig(64, 32, 4, 2, True),
-    (4, 64, False): ForwardConfig(64, 32, 4, 2, True),
-    (4, 128, True): ForwardConfig(64, 32, 4, 2, True),
-    (4, 128, False): ForwardConfig(64, 32, 4, 2, True),
+# (bytes per element, head dim at most, length) -> configuration, the fastest on one H200 for head
+# dim 64 (bfloat16, and float32 with tf32 products); wider heads take what fits.
+_FORWARD: dict[Key, ForwardConfig] = {
+    (2, 64, "short"): ForwardConfig(64, 64, 4, 2, True),
+    (2, 64, "medium"): ForwardConfig(64, 64, 4, 2, True),
+    (2, 64, "long"): ForwardConfig(64, 64, 4, 4, True),
+    (2, 128, "short"): ForwardConfig(64, 64, 4, 2, True),
+    (2, 128, "medium"): ForwardConfig(128, 64, 8, 2, True),
+    (2, 128, "long"): ForwardConfig(128, 64, 8, 2, True),
+    (4, 64, "short"): ForwardConfig(64, 32, 4, 2, False),
+    (4, 64, "medium"): ForwardConfig(128, 32, 8, 3, True),
+    (4, 64, "long"): ForwardConfig(128, 64, 8, 2, True),
+    (4, 128, "short"): ForwardConfig(64, 32, 4, 2, True),
+    (4, 128, "medium"): ForwardConfig(64, 32, 4, 2, True),
+    (4, 128, "long"): ForwardConfig(64, 32, 4, 2, True),
 }
-_BACKWARD: dict[tuple[int, int, bool], BackwardConfig] = {
-    (2, 64, True): BackwardConfig(64, 64, 4, 2, False),
-    (2, 64, False): BackwardConfig(64, 64, 4, 2, True, None, BackwardConfig(64, 64, 4, 3, True)),
-    (2, 128, True): BackwardConfig(64, 32, 4, 2, False),
-    (2, 128, False): BackwardConfig(64, 32, 4, 2, True),
-    (4, 64, True): BackwardConfig(64, 32, 4, 2, False),
-    (4, 64, False): BackwardConfig(64, 32, 4, 2, False, None, BackwardConfig(64, 32, 4, 2, True)),
-    (4, 128, True): BackwardConfig(64, 32, 8, 1, False),
-    (4, 128, False): BackwardConfig(64, 32, 8, 1, True),
+_BACKWARD: dict[Key, BackwardConfig] = {
+    (2, 64, "short"): BackwardConfig(64, 32, 4, 3, False, 128),
+    (2, 64, "medium"): BackwardConfig(64, 32, 4, 3, False, 128),
+    (2, 64, "long"): BackwardConfig(64, 64, 4, 3, False),
+    (2, 128, "short"): BackwardConfig(64, 32, 4, 2, False),
+    (2, 128, "medium"): BackwardConfig(64, 32, 4, 2, True),
+    (2, 128, "long"): BackwardConfig(64, 32, 4, 2, True),
+    (4, 64, "short"): BackwardConfig(64, 32, 4, 2, False),
+    (4, 64, "medium"): BackwardConfig(
+        64, 64, 4, 2, True, queries=BackwardConfig(128, 32, 8, 2, True)
+    ),
+    (4, 64, "long"): BackwardConfig(
+        128, 64, 8, 1, True, queries=BackwardConfig(128, 64, 8, 2, True)
+    ),
+    (4, 128, "short"): BackwardConfig(64, 32, 8, 1, False),
+    (4, 128, "medium"): BackwardConfig(64, 32, 8, 1, True),
+    (4, 128, "long"): BackwardConfig(64, 32, 8, 1, True),
 }
+
+
+def _key(itemsize: int, head_dim: int, length: int, lean: bool) -> Key:
+    kind = "short" if length <= SHORT else "medium" if length <= MEDIUM else "long"
+    # Blocks of float32 for long sequences leave no registers for exact products or for Philox.
+    if itemsize == 4 and not lean:
+        kind = "short"
+    return itemsize, 64 if head_dim <= 64 else 128, kind
 
 
 def block_d(head_dim: int) -> int:
@@ -95,11 +119,17 @@ def padded(length: int) -> int:
     return -(-length // PADDING) * PADDING
 
 
-def forward_config(itemsize: int, head_dim: int, length: int) -> ForwardConfig:
-    """Configuration for an element size in bytes, a head dim (<= 128) and a sequence length."""
-    return _FORWARD[itemsize, 64 if head_dim <= 64 else 128, length <= SHORT]
+def forward_config(itemsize: int, head_dim: int, length: int, lean: bool) -> ForwardConfig:
+    """Configuration for an element size in bytes, a head dim (<= 128) and a sequence length.
+
+    `lean` says that products are single instructions (bfloat16, tf32) and no bits are drawn.
+    """
+    return _FORWARD[_key(itemsize, head_dim, length, lean)]
 
 
-def backward_config(itemsize: int, head_dim: int, length: int) -> BackwardConfig:
-    """Configuration for an element size in bytes, a head dim (<= 128) and a sequence length."""
-    return _BACKWARD[itemsize, 64 if head_dim <= 64 else 128, length <= SHORT]
+def backward_config(itemsize: int, head_dim: int, length: int, lean: bool) -> BackwardConfig:
+    """Configuration for an element size in bytes, a head dim (<= 128) and a sequence length.
+
+    `lean` says that products are single instructions (bfloat16, tf32) and no bits are drawn.
+    """
+    return _BACKWARD[_key(itemsize, head_dim, length, lean)]

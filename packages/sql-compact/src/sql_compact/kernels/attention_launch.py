@@ -86,8 +86,10 @@ def launch_forward(
     """Write the output to `y` (B, H, T, D), any strides, and the logsumexp to `lse` (B, H, T)."""
     q, k, v = _unit_stride(q), _unit_stride(k), _unit_stride(v)
     batch, heads, length, head_dim = q.shape
-    config = config or forward_config(q.element_size(), head_dim, length)
     keep, arguments = _keep(dropout, lse)
+    if config is None:
+        lean = precision == "tf32" and keep != "drawn"
+        config = forward_config(q.element_size(), head_dim, length, lean)
     grid = (batch * heads, triton.cdiv(length, config.block_m))
     forward_kernel[grid](
         q, k, v, y, lse, *arguments,
@@ -187,7 +189,9 @@ def launch_backward(
 ) -> None:
     """Write the cotangents of q, k and v to `dq`, `dk` and `dv` (B, H, T, D), any strides."""
     q, k, v, dy = _unit_stride(q), _unit_stride(k), _unit_stride(v), _unit_stride(dy)
-    config = config or backward_config(q.element_size(), q.shape[3], q.shape[2])
+    if config is None:
+        lean = precision == "tf32" and _keep(dropout, lse)[0] != "drawn"
+        config = backward_config(q.element_size(), q.shape[3], q.shape[2], lean)
     terms = launch_row_terms(dy, y, lse, dropout)
     parts = [("both", config)]
     if config.queries is not None:
