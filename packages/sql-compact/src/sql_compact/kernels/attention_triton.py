@@ -145,19 +145,35 @@ def _as_left_operand(tile, dtype: tl.constexpr):
     return tile
 
 
+# Right operands of 32 bits are written to shared memory transposed. A thread has four neighbouring
+# columns in its registers; numbering column 4l + e as (columns / 4) e + l lets a warp write to
+# different banks. The columns of the product come out in that order.
+
+
 @triton.jit
 def _as_right_operand(tile):
     rows: tl.constexpr = tile.shape[0]
     columns: tl.constexpr = tile.shape[1]
     if tile.dtype == tl.float32:
-        tile = tl.permute(tl.reshape(tile, [rows // 8, 4, 2, columns]), [0, 2, 1, 3])
-        tile = tl.reshape(tile, [rows, columns])
+        tile = tl.reshape(tile, [rows // 8, 4, 2, columns // 4, 4])
+        tile = tl.reshape(tl.permute(tile, [0, 2, 1, 4, 3]), [rows, columns])
     return tile
 
 
 @triton.jit
+def _in_order(product, dtype: tl.constexpr):
+    """A product whose right operand had this dtype, with its columns in their own order."""
+    rows: tl.constexpr = product.shape[0]
+    columns: tl.constexpr = product.shape[1]
+    if dtype == tl.float32:
+        product = tl.permute(tl.reshape(product, [rows, 4, columns // 4]), [0, 2, 1])
+        product = tl.reshape(product, [rows, columns])
+    return product
+
+
+@triton.jit
 def _product(left, right, acc, PRECISION: tl.constexpr):
-    """acc + left @ right, where `left` was an accumulator."""
+    """acc + left @ right, where `left` was an accumulator; see `_in_order` for the columns."""
     left = _as_left_operand(left, right.dtype)
     return tl.dot(left, _as_right_operand(right), acc, input_precision=PRECISION)
 
@@ -253,6 +269,7 @@ def forward_kernel(
             D, BLOCK_D, BM, BN, CAUSAL, KEEP, NEGATIVE, CAUSAL or CHECK, CHECK, PRECISION,
         )  # fmt: skip
     y = acc * (_kept_scale(p_ptr, KEEP) / total)[:, None]
+    y = _in_order(y, q.dtype)
     _store_rows(y_ptr + b64 * syb + h64 * syh, i, syt, T, y, D, BLOCK_D, CHECK)
     lse = (peak * scale2 + tl.math.log2(total)) * LN2
     tl.store(lse_ptr + bh.to(tl.int64) * T + i, lse, mask=i < T)
@@ -418,8 +435,8 @@ def backward_kernel(
                 PRECISION,
             )  # fmt: skip
         kept_scale = _kept_scale(p_ptr, KEEP)
-        dk = dk * (scale * kept_scale)
-        dv = dv * kept_scale
+        dk = _in_order(dk * (scale * kept_scale), q_ptr.dtype.element_ty)
+        dv = _in_order(dv * kept_scale, q_ptr.dtype.element_ty)
         _store_rows(dk_ptr + b64 * sdkb + h64 * sdkh, j, sdkt, T, dk, D, BLOCK_D, CHECK)
         _store_rows(dv_ptr + b64 * sdvb + h64 * sdvh, j, sdvt, T, dv, D, BLOCK_D, CHECK)
     else:
@@ -454,5 +471,5 @@ def backward_kernel(
                 source, D, BLOCK_D, OUTER, INNER, CAUSAL, KEEP,
                 CAUSAL or CHECK, CHECK, PRECISION,
             )  # fmt: skip
-        dq = dq * (scale * _kept_scale(p_ptr, KEEP))
+        dq = _in_order(dq * (scale * _kept_scale(p_ptr, KEEP)), q_ptr.dtype.element_ty)
         _store_rows(dq_ptr + b64 * sdqb + h64 * sdqh, i, sdqt, T, dq, D, BLOCK_D, CHECK)
