@@ -53,6 +53,8 @@ def rewrite(
         current = rewriter.run(stage, current)
         if after_pass is not None:
             after_pass(stage, current)
+    if not exact:
+        current = fuse_attention(rewriter, current)
     return Rewritten(tuple(current), tuple(rewriter.finite), compared(t.node for t in current))
 
 

@@ -17,10 +17,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..tensor.graph import Node, Op, Operand, topological
+from ..tensor.graph import Node, Op, Operand, scalar_value, topological
 from ..tensor.labelled import Axis, Tensor, TensorBuilder
 from .engine import Rewriter, View
-from .monomials import Monomial, monomial
+from .monomials import Monomial, expanded, monomial
 from .patterns import match, match_map, match_masked, match_sum
 
 
@@ -255,24 +255,22 @@ def _causality(rewriter: Rewriter, mask: Tensor | None, i: Axis, j: Axis) -> boo
 def _dropout_factors(
     rewriter: Rewriter, factors: Mapping[Tensor, int]
 ) -> tuple[Tensor | None] | None:
-    """The DROPOUT mask among the factors ``mask · 1/(1-p)``; None if there are others."""
+    """The DROPOUT mask among the factors ``mask / (1 - p)``; None if there are others."""
     if not factors:
         return (None,)
-    masks = []
+    mask, scale = None, None
     for tensor, power in factors.items():
-        cast = tensor.node.op is Op.MAP and str(tensor.node.attributes).startswith("cast:")
-        inner = rewriter.expose(tensor).operands[0] if cast else tensor
+        inner = tensor
+        if tensor.node.op is Op.MAP and str(tensor.node.attributes).startswith("cast:"):
+            inner = rewriter.expose(tensor).operands[0]
         if inner.node.op is Op.DROPOUT and power == 1:
-            masks.append(inner)
-        elif not (power == 1 and not tensor.axes and _is_scale(rewriter, inner)):
-            return None
-    return (masks[0],) if len(masks) == 1 and len(factors) == 2 else None
-
-
-def _is_scale(rewriter: Rewriter, tensor: Tensor) -> bool:
-    """Whether the number is ``1 / (1 - p)``."""
-    quotient = match_map(rewriter, tensor, "divide")
-    return quotient is not None and match_map(rewriter, quotient[1], "subtract") is not None
+            mask = inner
+        elif power == -1:
+            scale = match_map(rewriter, tensor, "subtract")
+    if mask is None or scale is None or len(factors) != 2:
+        return None
+    kept = scalar_value(scale[0].node) == 1 and scale[1].node is mask.node.operands[0].node
+    return (mask,) if kept else None
 
 
 def _query_and_key(
@@ -378,13 +376,13 @@ def _score_cotangent(
 ) -> tuple[_Forward, tuple[Axis, ...], Tensor] | None:
     """The forward pass, its labels here, and dY, if the tensor is dS."""
     mask, value = _unmask(rewriter, tensor)
-    terms = match_map(rewriter, value, "add")
-    if terms is None:
+    if match_map(rewriter, value, "add") is None and match_map(rewriter, value, "multiply") is None:
+        return None
+    terms = expanded(rewriter, value)
+    if len(terms) != 2:
         return None
     for direct, indirect in (terms, terms[::-1]):
-        found = _two_terms(
-            rewriter, monomial(rewriter, direct), monomial(rewriter, indirect), mask, forwards
-        )
+        found = _two_terms(rewriter, direct, indirect, mask, forwards)
         if found is not None:
             return found
     return None

@@ -77,7 +77,8 @@ class TensorBuilder:
             return simpler
         entry = map_function(function)
         if entry.commutative:
-            tensors = tuple(sorted(tensors, key=lambda t: t.node.index))
+            # The larger operand first: contractions keep this order for their output axes.
+            tensors = tuple(sorted(tensors, key=lambda t: (-t.node.size, t.node.index)))
         axes: list[Axis] = []
         for tensor in sorted(tensors, key=lambda t: -len(t.axes)):
             axes += [a for a in tensor.axes if a not in axes]
@@ -237,15 +238,17 @@ class TensorBuilder:
             return tensors[0]
         elif function in ("and", "or"):
             return self._simplify_logic(function == "and", tensors, values)
-        elif function == "not" and _is_map(tensors[0], "not"):
-            operand = tensors[0].node.operands[0]
-            return Tensor(operand.node, tuple(tensors[0].axes[i] for i in operand.axes))
+        elif function == "not":
+            return self._negated(tensors[0])
         elif function == "where":
             mask, then, otherwise = tensors
             if values[0] is not None:
                 return then if values[0] else otherwise
             if then == otherwise:
                 return then
+            negated = self._negated(mask)
+            if negated is not None:
+                return self.map("where", negated, otherwise, then)
         elif function == "equal" and tensors[0] == tensors[1] and tensors[0].dtype.is_integer:
             return self.constant(True, DType.BOOL)
         return None
@@ -270,7 +273,19 @@ class TensorBuilder:
             if values[i] is not None:
                 neutral = bool(values[i]) is conjunction
                 return tensors[1 - i] if neutral else tensors[i]
-        return tensors[0] if tensors[0] == tensors[1] else None
+        if tensors[0] == tensors[1]:
+            return tensors[0]
+        for a, b in (tensors, tensors[::-1]):
+            if self._negated(a) == b:
+                return self.constant(not conjunction, DType.BOOL)
+        return None
+
+    def _negated(self, tensor: Tensor) -> Tensor | None:
+        """The operand of NOT, if the tensor is one."""
+        if not _is_map(tensor, "not"):
+            return None
+        operand = tensor.node.operands[0]
+        return Tensor(operand.node, tuple(tensor.axes[i] for i in operand.axes))
 
     def _fold_constants(self, function: str, tensors: tuple[Tensor, ...]) -> Tensor:
         entry = map_function(function)
