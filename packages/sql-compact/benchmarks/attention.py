@@ -1,312 +1,96 @@
 """Check and time the fused attention kernels on one CUDA device.
 
     python packages/sql-compact/benchmarks/attention.py [--skip-checks] [--skip-sweep]
+        [--seconds 200] [--record FILE.json]
 
-Needs torch and triton only: the kernels are imported without the rest of the package. First every
-kernel is checked against float64 torch with the same dropout bits; then forward and backward are
-timed, over a list of block configurations, beside torch's scaled_dot_product_attention.
+Needs torch and triton only. First every kernel is checked against float64 torch with the same
+dropout bits; then forward and backward are timed beside torch's scaled_dot_product_attention, and
+over lists of block configurations. Times are microseconds of one call in a CUDA graph of many.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib
+import datetime
+import json
 import multiprocessing
 import os
 import statistics
 import sys
 import time
-import types
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import attention_checks as checks
+import attention_sweep as sweep
 import torch
+import triton
+from kernels_only import load
 
-PACKAGE = Path(__file__).resolve().parents[1] / "src" / "sql_compact"
-SHAPES = ((12, 6, 256, 64), (64, 6, 256, 64), (16, 6, 1024, 64), (1, 6, 4096, 64))
-DROPOUT_P = 0.2
+Shape = tuple[int, int, int, int]
+Job = tuple[str, Any]
+SHAPES: tuple[Shape, ...] = (
+    (12, 6, 256, 64),
+    (64, 6, 256, 64),
+    (16, 6, 1024, 64),
+    (1, 6, 4096, 64),
+)
+MASKS = ((12, 256, 384), (64, 256, 384), (12, 6, 256, 256))
+DTYPES = ("bfloat16", "float32")
+DIRECTIONS = ("forward", "backward")
 CALLS_PER_GRAPH = 20
 REPLAYS = 7
-WORKERS = max(1, min(12, (os.cpu_count() or 2) - 2))
-
-
-# A bare package object finds the kernels without running `sql_compact/__init__.py`. It must exist
-# as soon as a worker imports this file, because the worker then unpickles configurations.
-sys.modules["sql_compact"] = types.ModuleType("sql_compact")
-sys.modules["sql_compact"].__path__ = [str(PACKAGE)]
-
-
-def load(name: str) -> Any:
-    """A module of `sql_compact.kernels`."""
-    return importlib.import_module(f"sql_compact.kernels.{name}")
-
-
-# Checks ------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """One correctness check: `layout` is "qkv" (one buffer) or "split" (three, odd strides)."""
-
-    dtype: str
-    shape: tuple[int, int, int, int]
-    causal: bool = True
-    dropout: bool = True
-    precision: str = "tf32"
-    layout: str = "qkv"
-    out_dtype: str | None = None
-    config: Any = None  # BackwardConfig to use instead of the table's
-
-
-def cases() -> list[Case]:
-    config = load("attention_config")
-    return [
-        *(Case("bfloat16", (2, 3, t, 64)) for t in (1, 17, 64, 100, 256, 257, 1000, 1024)),
-        *(Case("float32", (2, 3, t, 64)) for t in (1, 17, 256, 257, 1000, 1024)),
-        *(Case("bfloat16", (2, 2, 256, d)) for d in (16, 32, 48, 80, 128)),
-        *(Case("float32", (2, 2, 256, d)) for d in (16, 32, 48, 80, 128)),
-        *(Case("bfloat16", (1, 2, 1024, d)) for d in (16, 128)),
-        *(Case("float32", (1, 2, 1024, d)) for d in (16, 128)),
-        Case("bfloat16", (1, 2, 4096, 64)),
-        Case("float32", (1, 2, 4096, 64)),
-        *(Case(d, (2, 3, 256, 64), dropout=False) for d in ("bfloat16", "float32")),
-        *(Case("bfloat16", (2, 3, t, 64), causal=False) for t in (256, 1001)),
-        *(Case("float32", (2, 3, t, 64), causal=False) for t in (256, 1001)),
-        *(Case(d, (2, 3, 321, 64), layout="split") for d in ("bfloat16", "float32")),
-        Case("bfloat16", (2, 3, 256, 64), out_dtype="float32"),
-        Case("float32", (2, 3, 300, 64), precision="tf32x3"),
-        Case("float32", (2, 3, 100, 32), precision="ieee"),
-        *(
-            Case("bfloat16", (1, 2, 300, 64), config=config.BackwardConfig(*row))
-            for row in (
-                (128, 32, 4, 2, True, True),
-                (128, 64, 8, 2, True, False, False),
-                (32, 64, 2, 2, True, False),
-            )
-        ),
-    ]  # fmt: skip
-
-
-def scalars(step: int = (3 << 32) + 5) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    return (
-        torch.tensor(DROPOUT_P, dtype=torch.float64, device="cuda"),
-        torch.tensor((7 << 32) + 1337, device="cuda"),
-        torch.tensor(step, device="cuda"),
-    )
-
-
-def inputs(case: Case) -> tuple[torch.Tensor, ...]:
-    """q, k, v, dy as (B, H, T, D) views."""
-    batch, heads, length, dim = case.shape
-    dtype = getattr(torch, case.dtype)
-    generator = torch.Generator("cuda").manual_seed(1)
-
-    def normal(*shape: int) -> torch.Tensor:
-        return torch.randn(*shape, generator=generator, device="cuda").to(dtype)
-
-    dy = normal(batch, length, heads, dim).transpose(1, 2)
-    if case.layout == "qkv":
-        return (*normal(batch, length, 3, heads, dim).permute(2, 0, 3, 1, 4).unbind(0), dy)
-    q = normal(batch, heads, length, dim + 3)[..., :dim]
-    k = normal(length, batch, heads, dim).permute(1, 2, 0, 3)
-    v = normal(batch, heads, dim, length).transpose(2, 3)  # unit stride on the wrong axis
-    return q, k, v, dy
-
-
-def relative_error(got: torch.Tensor, want: torch.Tensor) -> float:
-    if not bool(torch.isfinite(got).all()):
-        return float("inf")
-    return float((got.double() - want.double()).norm() / want.double().norm().clamp_min(1e-30))
-
-
-def run_kernels(case: Case) -> tuple[torch.Tensor, ...]:
-    """y, lse, dq, dk, dv by the kernels, into outputs that hold NaN before."""
-    launch = load("attention_launch")
-    q, k, v, dy = inputs(case)
-    batch, heads, length, dim = case.shape
-    dropout = launch.Dropout(*scalars(), 4) if case.dropout else None
-    out = getattr(torch, case.out_dtype or case.dtype)
-
-    def poisoned(*shape: int, dtype: torch.dtype = out) -> torch.Tensor:
-        return torch.full(shape, float("nan"), dtype=dtype, device="cuda")
-
-    y = poisoned(batch, length, heads, dim).transpose(1, 2)
-    lse = poisoned(batch, heads, length, dtype=torch.float32)
-    dq, dk, dv = poisoned(batch, length, 3, heads, dim).permute(2, 0, 3, 1, 4).unbind(0)
-    common = (dropout, dim**-0.5, case.causal, case.precision)
-    launch.launch_forward(q, k, v, y, lse, *common)
-    launch.launch_backward(dy, y, lse, q, k, v, dq, dk, dv, *common, case.config)
-    return y, lse, dq, dk, dv
-
-
-def limit(case: Case) -> float:
-    if case.dtype == "bfloat16":
-        return 1e-2
-    return {"tf32": 5e-3, "tf32x3": 1e-5, "ieee": 1e-5}[case.precision]
-
-
-def check_case(case: Case) -> tuple[bool, str]:
-    reference = load("attention_reference")
-    q, k, v, dy = inputs(case)
-    first, second = run_kernels(case), run_kernels(case)
-    same = all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
-    exact = [x.double() for x in (q, k, v)]
-    dropout = (*scalars(), 4) if case.dropout else (None, None, None, 0)
-    arguments = (*dropout, case.shape[3] ** -0.5, case.causal)
-    y, lse = reference.forward(*exact, *arguments)
-    want = (y, lse, *reference.backward(dy.double(), y, lse, *exact, *arguments))
-    errors = [relative_error(a, b) for a, b in zip(first, want, strict=True)]
-    if case.shape[2] == 1:
-        # With one key dq and dk are 0; what remains is rounding of delta.
-        errors[2] = float(first[2].abs().max()) / 100
-        errors[3] = float(first[3].abs().max()) / 100
-    good = same and max(errors) < limit(case)
-    names = " ".join(
-        f"{n} {e:.1e}" for n, e in zip(("y", "lse", "dq", "dk", "dv"), errors, strict=True)
-    )
-    tag = (
-        f"{case.dtype:8} {'x'.join(map(str, case.shape)):13} causal {case.causal:d} "
-        f"drop {case.dropout:d} {case.precision:6} {case.layout:5}"
-    )
-    if case.config is not None:
-        tag += f" O{case.config.outer} I{case.config.inner} w{case.config.num_warps}"
-    return good, f"{tag}: {names} repeatable {same}"
-
-
-def check_bits() -> tuple[bool, str]:
-    """The forward pass drops exactly the entries that `keep_mask` says, also with WORDS = 4."""
-    philox, attention, dropout = load("philox"), load("attention"), load("dropout")
-    batch, heads, length, dim, site = 3, 2, 200, 64, 11
-    p, seed, step = scalars()
-    want = philox.keep_mask(p, seed, step, site, (batch, heads, length, length))
-    wrong = int((dropout.dropout_mask(p, seed, step, site, want.shape) != want).sum())
-    for shape in ((5,), (1000,), (33, 130), (7, 9, 384), (12, 256, 384)):
-        expected = philox.keep_mask(p, seed, step, site, shape)
-        wrong += int((dropout.dropout_mask(p, seed, step, site, shape) != expected).sum())
-    for dtype in (torch.bfloat16, torch.float32):
-        q, k = torch.randn(2, batch, heads, length, dim, device="cuda", dtype=dtype).unbind(0)
-        for start in range(0, length, dim):
-            v = torch.zeros(batch, heads, length, dim, device="cuda", dtype=dtype)
-            width = min(dim, length - start)
-            index = torch.arange(width, device="cuda")
-            v[:, :, start + index, index] = 1.0
-            y, _ = attention.attention(q, k, v, p, seed, step, site, causal=False)
-            wrong += int(((y[..., :width] != 0) != want[..., start : start + width]).sum())
-    return wrong == 0, f"dropout bits: {wrong} differ from the reference"
-
-
-def check_operators() -> tuple[bool, str]:
-    """Operators under torch.compile and in a CUDA graph replayed with another step."""
-    attention = load("attention")
-    qkv = torch.randn(2, 256, 3, 6, 64, device="cuda", dtype=torch.bfloat16)
-    dy = torch.randn(2, 256, 6, 64, device="cuda", dtype=torch.bfloat16)
-    p, seed, step = scalars()
-
-    def both(qkv: torch.Tensor, dy: torch.Tensor, *stream: torch.Tensor) -> torch.Tensor:
-        y, lse = attention.attention_qkv(qkv * 2, *stream, 3)
-        return attention.attention_qkv_backward(dy + 1, y, lse, qkv * 2, *stream, 3)
-
-    compiled = torch.compile(both, fullgraph=True)
-    eager = both(qkv, dy, p, seed, step)
-    same_compiled = torch.equal(eager, compiled(qkv, dy, p, seed, step))
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        result = compiled(qkv, dy, p, seed, step)
-    step.add_(1)
-    graph.replay()
-    torch.cuda.synchronize()
-    replayed = torch.equal(result, both(qkv, dy, p, seed, step))
-    changed = not torch.equal(result, eager)
-    good = same_compiled and replayed and changed
-    return good, f"operators: compiled {same_compiled}, replayed {replayed}, new mask {changed}"
-
-
-# Timing ------------------------------------------------------------------------------------------
+WORKERS = max(1, min(14, (os.cpu_count() or 2) - 1))
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One configuration on one shape."""
+    """One configuration on one shape; `keep` as in :class:`attention_checks.Case`."""
 
     direction: str
     dtype: str
-    shape: tuple[int, int, int, int]
+    shape: Shape
+    keep: str
     config: Any
-    dropout: bool = True
 
 
 def describe(config: Any) -> str:
     if hasattr(config, "block_m"):
-        text = f"BM{config.block_m} BN{config.block_n}"
+        text = f"M{config.block_m} N{config.block_n}"
     else:
         text = f"O{config.outer} I{config.inner}"
     text += f" w{config.num_warps} s{config.num_stages}" + (" split" if config.split else "")
-    text += " fused" if getattr(config, "fused_delta", False) else ""
     text += "" if getattr(config, "together", True) else " two"
     return text + (f" r{config.max_registers}" if config.max_registers else "")
 
 
-def sweep_configs(direction: str, dtype: str) -> list[Any]:
+def chosen(direction: str, dtype: str, shape: Shape) -> Any:
     config = load("attention_config")
-    if direction == "forward":
-        rows = {
-            "bfloat16": [
-                (64, 64, 4, 2, True), (64, 64, 4, 2, False), (64, 64, 4, 3, True),
-                (64, 32, 4, 3, True), (64, 128, 4, 2, True), (128, 64, 8, 2, True),
-                (128, 64, 8, 3, True), (128, 64, 8, 2, False), (128, 128, 8, 2, True),
-                (128, 64, 4, 2, True), (128, 32, 4, 3, True), (64, 64, 4, 2, True, 112),
-                (32, 64, 2, 2, True),
-            ],
-            "float32": [
-                (64, 64, 4, 2, True), (64, 64, 4, 2, False), (64, 32, 4, 2, True),
-                (64, 32, 4, 2, False), (64, 32, 4, 3, True), (128, 32, 8, 2, True),
-                (128, 64, 8, 2, True), (32, 32, 2, 2, True), (32, 64, 2, 2, True),
-                (64, 32, 4, 1, True), (64, 64, 4, 2, True, 168),
-            ],
-        }[dtype]  # fmt: skip
-        return [config.ForwardConfig(*row) for row in rows]
-    rows = {
-        "bfloat16": [
-            (64, 64, 4, 2, True, False), (64, 64, 4, 2, False, False), (64, 64, 4, 2, False, True),
-            (64, 64, 4, 2, False, False, False), (64, 64, 4, 3, True, False),
-            (64, 32, 4, 2, True, False), (64, 32, 4, 2, False, False), (64, 32, 4, 2, False, True),
-            (64, 32, 4, 3, True, False), (64, 32, 4, 2, True, False, False),
-            (64, 32, 4, 2, False, False, True, 168), (128, 64, 8, 2, True, False),
-            (128, 64, 8, 2, False, False), (128, 32, 8, 2, True, False),
-            (128, 32, 4, 2, True, False), (128, 64, 8, 2, False, True),
-            (64, 64, 4, 1, False, False), (32, 64, 2, 2, False, False),
-            (64, 64, 8, 2, False, False), (64, 128, 8, 2, False, False),
-        ],
-        "float32": [
-            (64, 32, 4, 2, True, False), (64, 32, 4, 2, False, False), (64, 32, 4, 2, False, True),
-            (64, 32, 4, 1, False, False), (64, 32, 4, 2, False, False, False),
-            (64, 64, 4, 2, False, False), (64, 64, 8, 2, False, False),
-            (32, 32, 2, 2, False, False), (32, 32, 2, 1, False, False),
-            (32, 64, 2, 2, False, False), (128, 32, 8, 2, False, False),
-            (64, 16, 4, 2, False, False), (64, 32, 4, 2, False, False, True, 168),
-        ],
-    }[dtype]  # fmt: skip
-    return [config.BackwardConfig(*row) for row in rows]
+    size = getattr(torch, dtype).itemsize
+    return getattr(config, f"{direction}_config")(size, shape[3], shape[2])
 
 
-def tensors(trial: Trial) -> dict[str, Any]:
-    case = Case(trial.dtype, trial.shape, dropout=trial.dropout)
-    q, k, v, dy = inputs(case)
-    y = torch.empty_like(dy)
-    lse = torch.empty(q.shape[:3], device="cuda")
-    batch, heads, length, dim = trial.shape
+# Calls to time -----------------------------------------------------------------------------------
+
+
+def buffers(dtype: str, shape: Shape) -> dict[str, torch.Tensor]:
+    q, k, v, dy = checks.inputs(dtype, shape, "qkv")
+    batch, heads, length, dim = shape
     dqkv = torch.empty(batch, length, 3, heads, dim, device="cuda", dtype=q.dtype)
     dq, dk, dv = dqkv.permute(2, 0, 3, 1, 4).unbind(0)
-    return {"q": q, "k": k, "v": v, "dy": dy, "y": y, "lse": lse, "dq": dq, "dk": dk, "dv": dv}
+    lse = torch.empty(q.shape[:3], device="cuda")
+    return {
+        "q": q, "k": k, "v": v, "dy": dy, "y": torch.empty_like(dy), "lse": lse,
+        "dq": dq, "dk": dk, "dv": dv,
+    }  # fmt: skip
 
 
-def kernel_call(trial: Trial) -> Callable[[], Any]:
+def kernel_call(trial: Trial, x: dict[str, torch.Tensor]) -> Callable[[], Any]:
     launch = load("attention_launch")
-    x = tensors(trial)
-    dropout = launch.Dropout(*scalars(), 4) if trial.dropout else None
-    common = (dropout, trial.shape[3] ** -0.5, True, "tf32")
+    kept = checks.dropout(trial.keep, trial.shape, True)
+    common = (kept, trial.shape[3] ** -0.5, True, "tf32")
     qkv = (x["q"], x["k"], x["v"])
     forward_config = trial.config if trial.direction == "forward" else None
 
@@ -325,10 +109,24 @@ def kernel_call(trial: Trial) -> Callable[[], Any]:
     return backward
 
 
-def sdpa_call(direction: str, dtype: str, shape: tuple[int, ...], p: float) -> Callable[[], Any]:
+def keep_bits_call(shape: Shape, tile: tuple[int, int, int]) -> Callable[[], Any]:
+    bits = load("keep_bits")
+    out = torch.empty(bits.bits_shape(*shape[:3]), dtype=torch.int32, device="cuda")
+    stream = checks.scalars()
+    return lambda: bits.launch_keep_bits(out, *stream, checks.SITE, shape[2], True, tile)
+
+
+def mask_call(shape: tuple[int, ...]) -> Callable[[], Any]:
+    masks = load("dropout")
+    stream = checks.scalars()
+    return lambda: masks.dropout_mask(*stream, checks.SITE, shape)
+
+
+def sdpa_call(
+    direction: str, dtype: str, x: dict[str, torch.Tensor], p: float
+) -> Callable[[], Any]:
     """torch's own kernel: flash attention for bfloat16, memory-efficient for float32 (tf32)."""
     torch.backends.cuda.matmul.allow_tf32 = True
-    x = tensors(Trial(direction, dtype, tuple(shape), None))
     qkv, aten = (x["q"], x["k"], x["v"]), torch.ops.aten
     if dtype == "bfloat16":
 
@@ -368,115 +166,203 @@ def graph_time(call: Callable[[], Any]) -> float:
     with torch.cuda.graph(graph):
         for _ in range(CALLS_PER_GRAPH):
             call()
-    return event_time(graph.replay, REPLAYS) / CALLS_PER_GRAPH
-
-
-def event_time(call: Callable[[], Any], repeats: int = 20) -> float:
-    """Median microseconds between CUDA events around one call."""
-    call()
+    graph.replay()
     torch.cuda.synchronize()
     times = []
-    for _ in range(repeats):
+    for _ in range(REPLAYS):
         start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
-        call()
+        graph.replay()
         stop.record()
         torch.cuda.synchronize()
         times.append(start.elapsed_time(stop) * 1e3)
-    return statistics.median(times)
+    return round(statistics.median(times) / CALLS_PER_GRAPH, 2)
 
 
 # Parallel compilation ----------------------------------------------------------------------------
 
 
-def work(job: tuple[str, Any]) -> tuple[bool, str]:
+def work(job: tuple[int, Job]) -> tuple[int, bool, str]:
     """Run one job in a worker: a check, or a first call that leaves its kernels in the cache."""
-    kind, payload = job
+    index, (kind, payload) = job
     try:
         if kind == "case":
-            return check_case(payload)
+            return index, *checks.check_case(payload)
         if kind == "compile":
-            kernel_call(payload)()
+            kernel_call(payload, buffers(payload.dtype, payload.shape))()
             torch.cuda.synchronize()
-            return True, ""
-        return {"bits": check_bits, "operators": check_operators}[kind]()
+            return index, True, ""
+        run = {"bits": checks.check_bits, "operators": checks.check_operators}[kind]
+        return index, *run()
     except Exception as error:
         # One configuration that does not fit must not hide the others' results.
-        name = describe(payload.config) if kind == "compile" else str(payload)
-        return False, f"{kind} {name}: {type(error).__name__}: {str(error)[:300]}"
+        return index, False, f"{kind} {payload}: {type(error).__name__}: {str(error)[:300]}"
 
 
-def run_jobs(jobs: Iterable[tuple[str, Any]]) -> list[tuple[bool, str]]:
+def run_jobs(jobs: list[Job], seconds: float) -> dict[int, tuple[bool, str]]:
+    """Results of the jobs that end in time by their position, printed as they come."""
+    results: dict[int, tuple[bool, str]] = {}
+    deadline = time.monotonic() + seconds
     with multiprocessing.get_context("spawn").Pool(WORKERS) as pool:
-        return pool.map(work, list(jobs), chunksize=1)
+        pending = pool.imap_unordered(work, enumerate(jobs), chunksize=1)
+        for _ in jobs:
+            try:
+                index, good, line = pending.next(max(0.1, deadline - time.monotonic()))
+            except multiprocessing.TimeoutError:
+                print(f"FAIL {len(jobs) - len(results)} jobs did not end in {seconds:.0f} s")
+                break
+            results[index] = (good, line)
+            if line:
+                print("ok  " if good else "FAIL", line, flush=True)
+    return results
 
 
-def report_shape(shape: tuple[int, int, int, int], dtype: str, sweep: bool) -> None:
-    config = load("attention_config")
-    size = getattr(torch, dtype).itemsize
-    for direction in ("forward", "backward"):
-        chosen = getattr(config, f"{direction}_config")(size, shape[3], shape[2])
-        trial = Trial(direction, dtype, shape, chosen)
-        plain = replace(trial, dropout=False)
-        ours, no_dropout = kernel_call(trial), kernel_call(plain)
-        theirs = sdpa_call(direction, dtype, shape, DROPOUT_P)
-        theirs_plain = sdpa_call(direction, dtype, shape, 0.0)
+# Reports -----------------------------------------------------------------------------------------
+
+
+class Timings:
+    """Timed calls: each is measured once, printed and kept for the record."""
+
+    def __init__(self, deadline: float, broken: set[tuple[str, str, str, Any]]) -> None:
+        self.deadline = deadline
+        self.broken = broken
+        self.rows: list[dict[str, Any]] = []
+
+    def time_trial(self, trial: Trial, x: dict[str, torch.Tensor], **labels: Any) -> float:
+        """Microseconds of a configuration, or NaN if it did not run before."""
+        if (trial.direction, trial.dtype, trial.keep, trial.config) in self.broken:
+            return float("nan")
+        labels |= {"kernel": trial.direction, "dtype": trial.dtype, "shape": trial.shape}
+        labels |= {"keep": trial.keep, "config": describe(trial.config)}
+        return self.time(lambda: kernel_call(trial, x), **labels)
+
+    def time(self, call: Callable[[], Callable[[], Any]], **labels: Any) -> float:
+        """Microseconds, or NaN if the call fails or time is up."""
+        if time.monotonic() > self.deadline:
+            return float("nan")
+        try:
+            microseconds = graph_time(call())
+        except Exception as error:
+            # A configuration that does not fit the device is a result too.
+            print(f"    {labels}: {type(error).__name__} {str(error)[:120]}", flush=True)
+            return float("nan")
+        self.rows.append({**labels, "microseconds": microseconds})
+        return microseconds
+
+
+def report_shape(shape: Shape, dtype: str, timings: Timings) -> None:
+    """The table's choices beside torch's kernels."""
+    x = buffers(dtype, shape)
+    size = "x".join(map(str, shape))
+    for direction in DIRECTIONS:
+        times = []
+        for keep in ("stored", "drawn", "all"):
+            trial = Trial(direction, dtype, shape, keep, chosen(direction, dtype, shape))
+            times.append(timings.time_trial(trial, x))
+        for p in (checks.DROPOUT_P, 0.0):
+            labels = {"kernel": f"sdpa {direction}", "dtype": dtype, "shape": shape, "p": p}
+            times.append(timings.time(lambda d=direction, p=p: sdpa_call(d, dtype, x, p), **labels))
         print(
-            f"{dtype:8} {'x'.join(map(str, shape)):13} {direction:8} us in graph: "
-            f"ours {graph_time(ours):7.1f} (p=0 {graph_time(no_dropout):7.1f})  "
-            f"sdpa {graph_time(theirs):7.1f} (p=0 {graph_time(theirs_plain):7.1f})  "
-            f"eager: ours {event_time(ours):7.1f} sdpa {event_time(theirs):7.1f}  "
-            f"[{describe(chosen)}]",
+            f"{dtype:8} {size:12} {direction:8} stored {times[0]:7.1f} drawn {times[1]:7.1f} "
+            f"p=0 {times[2]:7.1f} | sdpa {times[3]:7.1f} p=0 {times[4]:7.1f}",
             flush=True,
         )
-        if not sweep:
-            continue
+
+
+def report_sweep(shape: Shape, dtype: str, timings: Timings) -> None:
+    x = buffers(dtype, shape)
+    for direction in DIRECTIONS:
+        for keep in ("stored", "drawn"):
+            timed = []
+            for config in sweep.configs(direction, dtype, keep):
+                trial = Trial(direction, dtype, shape, keep, config)
+                timed.append((timings.time_trial(trial, x, sweep=True), describe(config)))
+            timed = sorted(pair for pair in timed if pair[0] == pair[0])
+            print(f"  {dtype} {'x'.join(map(str, shape))} {direction} {keep}:")
+            print("    " + " | ".join(f"{t:.1f} {name}" for t, name in timed), flush=True)
+
+
+def report_bits(timings: Timings, tiles: list[tuple[int, int, int]]) -> None:
+    for shape in SHAPES:
         timed = []
-        for candidate in sweep_configs(direction, dtype):
-            try:
-                call = kernel_call(replace(trial, config=candidate))
-                timed.append((graph_time(call), describe(candidate)))
-            except Exception as error:
-                print(f"    {describe(candidate)}: {type(error).__name__} {str(error)[:120]}")
-        print("    " + " | ".join(f"{t:.1f} {name}" for t, name in sorted(timed)), flush=True)
+        for tile in tiles:
+            labels = {"kernel": "keep bits", "shape": shape, "config": str(tile)}
+            timed.append(
+                (timings.time(lambda s=shape, t=tile: keep_bits_call(s, t), **labels), tile)
+            )
+        print(f"keep bits {shape}: " + " | ".join(f"{t:.1f} {tile}" for t, tile in timed))
+    for sizes in MASKS:
+        elapsed = timings.time(lambda s=sizes: mask_call(s), kernel="mask", shape=sizes)
+        print(f"dropout mask {sizes}: {elapsed:.1f}", flush=True)
+
+
+def compile_jobs(with_sweep: bool) -> list[Job]:
+    jobs: list[Job] = []
+    for dtype in DTYPES:
+        for direction in DIRECTIONS:
+            for keep in ("stored", "drawn", "all"):
+                picks = {chosen(direction, dtype, shape) for shape in SHAPES}
+                if with_sweep:
+                    picks |= set(sweep.configs(direction, dtype, keep))
+                order = sorted(picks, key=describe)
+                jobs += [("compile", Trial(direction, dtype, SHAPES[0], keep, c)) for c in order]
+    return jobs
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--skip-checks", action="store_true", help="only time")
     parser.add_argument("--skip-sweep", action="store_true", help="time the table's choice only")
+    parser.add_argument("--seconds", type=float, default=200.0, help="stop timing after this long")
+    parser.add_argument("--record", type=Path, help="write results as JSON")
     options = parser.parse_args()
-    began = time.perf_counter()
+    began = time.monotonic()
     # Workers are processes already; inductor needs no pool of its own in each.
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
-    dtypes = ("bfloat16", "float32")
-    directions = ("forward", "backward")
-    jobs: list[tuple[str, Any]] = []
+    jobs: list[Job] = []
     if not options.skip_checks:
-        jobs += [("operators", None), ("bits", None)]
-        jobs += [("case", case) for case in cases()]
-    checks = len(jobs)
-    if not options.skip_sweep:
-        jobs += [
-            ("compile", Trial(direction, dtype, SHAPES[0], config))
-            for dtype in dtypes
-            for direction in directions
-            for config in sweep_configs(direction, dtype)
-        ]
-    results = run_jobs(jobs)
-    for good, line in results:
-        if line:
-            print("ok  " if good else "FAIL", line)
-    failed = sum(not good for good, _ in results[:checks])
+        jobs += [("operators", None), ("bits", None), *(("case", c) for c in checks.cases())]
+    expected = len(jobs)
+    jobs += compile_jobs(not options.skip_sweep)
+    results = run_jobs(jobs, options.seconds * 0.6)
+    failed = sum(not results.get(index, (False, ""))[0] for index in range(expected))
+    broken = {
+        (trial.direction, trial.dtype, trial.keep, trial.config)
+        for index, (kind, trial) in enumerate(jobs)
+        if kind == "compile" and not results.get(index, (False, ""))[0]
+    }
     print(
-        f"{checks} checks, {failed} failed; torch {torch.__version__}, "
-        f"{time.perf_counter() - began:.0f} s",
+        f"{expected} checks, {failed} failed; torch {torch.__version__}, "
+        f"{torch.cuda.get_device_name()}, {time.monotonic() - began:.0f} s",
         flush=True,
     )
-    for dtype in dtypes:
-        for shape in SHAPES:
-            report_shape(shape, dtype, not options.skip_sweep)
-    print(f"total {time.perf_counter() - began:.0f} s")
+    timings = Timings(began + options.seconds, broken)
+    try:
+        for dtype in DTYPES:
+            for shape in SHAPES:
+                report_shape(shape, dtype, timings)
+        report_bits(timings, [load("keep_bits").TILE] if options.skip_sweep else sweep.KEEP_BITS)
+        if not options.skip_sweep:
+            for dtype in DTYPES:
+                for shape in SHAPES:
+                    report_sweep(shape, dtype, timings)
+    finally:
+        if options.record:
+            record = {
+                "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+                "torch": torch.__version__,
+                "triton": triton.__version__,
+                "cuda": torch.version.cuda,
+                "device": torch.cuda.get_device_name(),
+                "checks": [
+                    {"good": good, "line": line}
+                    for _, (good, line) in sorted(results.items())
+                    if line
+                ],
+                "timings": timings.rows,
+            }
+            options.record.write_text(json.dumps(record, indent=0) + "\n")
+    print(f"total {time.monotonic() - began:.0f} s")
     return 1 if failed else 0
 
 

@@ -3,34 +3,46 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import torch
 
-from .errors import ShapeError, UnknownTable
-from .explain import explain_program
+from .budget import Memory, check_budget, memory_of
+from .errors import InvalidSQL, RowEngineWarning, UnknownTable, UnsupportedSQL
+from .explain import explain_program, explain_rows
+from .functions.macros import CommonTable, identifier, join_ctes, split_ctes
+from .parameters import Parameters, bind_parameters
+from .plan.messages import pointed, written
 from .precision import Precision
 from .program import AssumptionFailed, Output, Program, build_program
+from .reads import Reader, Region, regions
+from .registration import Registered, registrations
 from .relation.model import Coded, Relation, Table, Values
-from .result import CompactResult, Part
-from .tables import CompactTable, table_of_array, table_of_dataset
+from .result import CompactResult, DenseResult, Origin, Part, RowResult
+from .rows import mentioned, run_rows
+from .tables import CompactTable
 from .tensor.labelled import Tensor
 from .tensor.maps import TORCH_DTYPES
-from .tracing import Tracer
+from .tracing import DERIVATIVE, Tracer
 
 #: Prepared queries a context keeps.
 _CACHE_SIZE = 64
 
+Engine = Literal["auto", "compact", "rows"]
+_ENGINES: tuple[Engine, ...] = ("auto", "compact", "rows")
+
 
 @dataclass(frozen=True, slots=True)
-class _Registered:
-    """A table's layout and its arrays by column; replaced, never changed."""
+class _Built:
+    """A program with what is known of it before it runs."""
 
-    table: CompactTable
-    arrays: Mapping[str, Any]
+    program: Program
+    memory: Memory
+    regions: Mapping[str, Region]
 
 
 @dataclass(slots=True)
@@ -42,22 +54,29 @@ class _Prepared:
     table: Table
     schema: pa.Schema
     outputs: tuple[Output, ...]
-    programs: dict[bool, Program] = field(default_factory=dict)
+    built: dict[bool, _Built] = field(default_factory=dict)
 
-    def program(self, device: torch.device, exact: bool) -> Program:
-        if exact not in self.programs:
-            self.programs[exact] = build_program(
-                self.tracer.builder, self.outputs, device, exact=exact
-            )
-        return self.programs[exact]
+    def build(self, device: torch.device, exact: bool) -> _Built:
+        if exact not in self.built:
+            program = build_program(self.tracer.builder, self.outputs, device, exact=exact)
+            memory = memory_of(program.nodes)
+            self.built[exact] = _Built(program, memory, regions(program.nodes))
+        return self.built[exact]
 
 
 class CompactContext:
     """SQL over compact arrays.
 
+    Any number of threads may query, register and deregister at once; a query sees the tables
+    as of its call. Arrays are not copied on registration: a query reads what they hold when
+    it runs, and its result is a snapshot that later changes do not reach.
+
     Args:
         device: where queries run, as torch names devices.
         precision: what arithmetic runs in; see :class:`sql_compact.Precision`.
+        memory_budget: bytes that a query may need, counted before it runs: the arrays it
+            reads and the most that its results and intermediate arrays take at once. None:
+            no limit. Queries on rows are not counted.
 
     Example:
         >>> import numpy as np
@@ -68,18 +87,24 @@ class CompactContext:
     """
 
     def __init__(
-        self, device: str | torch.device = "cpu", precision: str | Precision = "float64"
+        self,
+        device: str | torch.device = "cpu",
+        precision: str | Precision = "float64",
+        memory_budget: int | None = None,
     ) -> None:
         self._device = torch.device(device)
         self._precision = Precision.of(precision)
-        self._tables: Mapping[str, _Registered] = {}
+        self._budget = memory_budget
+        self._tables: Mapping[str, Registered] = {}
+        self._owned: Mapping[str, tuple[str, ...]] = {}
+        self._views: Mapping[str, str] = {}
         self._lock = threading.RLock()
         self._cache: dict[str, _Prepared] = {}
 
     @property
     def tables(self) -> tuple[str, ...]:
-        """Names of the registered tables."""
-        return tuple(self._tables)
+        """Names of the registered tables and views."""
+        return (*self._tables, *self._views)
 
     def register(
         self,
@@ -89,123 +114,235 @@ class CompactContext:
         column: str = "val",
         domain: int | Mapping[str, int] | None = None,
         coords: Mapping[str, Any] | None = None,
+        *,
+        valid: Any = None,
+        nan_is_null: bool = False,
     ) -> None:
         """Register a table, replacing one of that name. Nothing is copied or loaded.
 
+        A Dataset's variables become value columns of one table, its dims key columns, other
+        coordinates further value columns. Where variables have different dims, a value is
+        repeated along the dims it lacks, and each group of variables with the same dims is
+        also a table of its own, ``name.dim1_dim2`` (``name.scalar`` without dims); if no
+        variable has all dims there are only those.
+
         Args:
-            data: an xarray Dataset (variables become value columns) or DataArray, or a
-                numpy or torch array with ``dims``.
+            data: an xarray Dataset or DataArray, or with ``dims`` a numpy array (masked: NULL
+                where the mask is set), torch tensor, or pandas array (NULL where ``isna``).
             dims: names of the array's axes, which become key columns.
             column: name of the value column of an array.
             domain: an integer column takes values 0..domain-1, so it can be joined with a
                 dim or grouped by; a mapping gives it for each column of a Dataset.
             coords: coordinate values for each dim of an array; default 0..size-1.
+            valid: booleans of the array's shape, false where its value is NULL; for a Dataset
+                a mapping by variable.
+            nan_is_null: NaN means missing, as xarray has it, and is NULL; default: NaN is a
+                value, as in SQL.
 
         Raises:
             ShapeError, DTypeError, DomainError: the data does not have that form.
         """
-        registered = _registered(name, data, dims, column, domain, coords)
+        added = registrations(name, data, dims, column, domain, coords, valid, nan_is_null)
         with self._lock:
-            self._tables = {**self._tables, name: registered}
+            kept = self._without(name)
+            views = {n: v for n, v in self._views.items() if n != name}
+            self._tables, self._views = {**kept, **added}, views
+            self._owned = {**self._owned, name: tuple(added)}
+
+    def view(self, name: str, sql: str) -> None:
+        """Name a query, to be read like a table; it is computed as part of what reads it.
+
+        Raises:
+            InvalidSQL: a table has that name, or the text is not one query.
+        """
+        split_ctes(sql)
+        with self._lock:
+            if name in self._owned:
+                raise InvalidSQL(f"view {name!r}: a table of that name is registered")
+            self._views = {**self._views, name: sql.strip().rstrip(";")}
 
     def deregister(self, name: str) -> None:
-        """Forget a table.
+        """Forget a table or a view.
 
         Raises:
             UnknownTable: there is none of that name.
         """
         with self._lock:
-            if name not in self._tables:
+            if name not in self._owned and name not in self._views:
                 raise UnknownTable(f"table {name!r} is not registered")
-            self._tables = {n: t for n, t in self._tables.items() if n != name}
+            self._tables = self._without(name)
+            self._owned = {n: t for n, t in self._owned.items() if n != name}
+            self._views = {n: v for n, v in self._views.items() if n != name}
 
-    def sql(self, text: str) -> CompactResult:
+    def _without(self, name: str) -> dict[str, Registered]:
+        gone = self._owned.get(name, ())
+        return {n: t for n, t in self._tables.items() if n not in gone}
+
+    def sql(
+        self, text: str, engine: Engine = "auto", params: Parameters | None = None
+    ) -> CompactResult:
         """Run a query, which may call ``grad``, ``vjp`` and ``jvp``, and return its rows.
+
+        Args:
+            engine: ``"compact"``: as a dense tensor program or not at all; ``"rows"``: on
+                DataFusion's rows; ``"auto"``: the former if possible, else the latter with a
+                :class:`sql_compact.RowEngineWarning` that names the first reason.
+                Derivatives never run on rows.
+            params: values of ``$1, $2, ...`` in order, or of ``$name`` by name.
 
         Raises:
             InvalidSQL, UnknownTable, UnknownColumn: the query is wrong.
             UnsupportedSQL: it has no tensor form; the operator and the reason are named.
+            BudgetError: it would need more memory than the budget.
+            QueryFailed: DataFusion could not finish it on rows.
         """
-        tables = self._tables
-        with self._lock:
-            prepared = self._prepare(text, tables)
-            program = prepared.program(self._device, exact=False)
+        statement, tables = self._read(text, params, engine)
+        if engine == "rows":
+            return self._on_rows(statement, tables)
         try:
-            values = self._run(program, tables)
+            prepared, built = self._prepare(statement, tables)
+        except UnsupportedSQL as reason:
+            self._refuse(reason, statement, engine)
+            warnings.warn(f"running on rows: {reason}", RowEngineWarning, stacklevel=2)
+            return self._on_rows(statement, tables)
+        check_budget(built.memory, self._budget)
+        try:
+            values = self._run(built, tables)
         except AssumptionFailed:
             with self._lock:
-                program = prepared.program(self._device, exact=True)
-            values = self._run(program, tables)
+                built = prepared.build(self._device, exact=True)
+            check_budget(built.memory, self._budget)
+            values = self._run(built, tables)
         computed = {o.tensor: v for o, v in zip(prepared.outputs, values, strict=True)}
         parts = [Part(part, computed) for part in prepared.table.bag.parts]
-        return CompactResult(prepared.table.names, prepared.schema, parts)
+        table = prepared.table
+        return DenseResult(table.names, prepared.schema, parts, table.steps, _origin(tables))
 
-    def explain(self, text: str) -> str:
-        """The folded program of a query: each contraction and reduction with dims and sizes."""
+    def explain(self, text: str, engine: Engine = "auto", params: Parameters | None = None) -> str:
+        """Which engine would run a query and how, without running it.
+
+        The folded program is listed with each contraction and reduction and its sizes; for a
+        query on rows the reason is named.
+
+        Raises:
+            As :meth:`sql`, but for what only happens when it runs.
+        """
+        statement, tables = self._read(text, params, engine)
+        if engine == "rows":
+            return explain_rows("engine='rows' was asked for")
+        try:
+            _, built = self._prepare(statement, tables)
+        except UnsupportedSQL as reason:
+            self._refuse(reason, statement, engine)
+            return explain_rows(str(reason))
+        return explain_program(built.program.nodes, built.memory, self._budget)
+
+    def _read(
+        self, text: str, params: Parameters | None, engine: str
+    ) -> tuple[str, Mapping[str, Registered]]:
+        """The statement with parameters and views written out, and the tables as of now."""
+        if engine not in _ENGINES:
+            raise InvalidSQL(f"unknown engine {engine!r}; choose one of {', '.join(_ENGINES)}")
         with self._lock:
-            prepared = self._prepare(text, self._tables)
-            return explain_program(prepared.program(self._device, exact=False).nodes)
+            tables, views = self._tables, self._views
+        statement = _with_views(bind_parameters(text, params), views)
+        read = mentioned(tables, statement)
+        return statement, {n: t.resolved() if n in read else t for n, t in tables.items()}
 
-    def _prepare(self, text: str, tables: Mapping[str, _Registered]) -> _Prepared:
+    def _refuse(self, reason: UnsupportedSQL, statement: str, engine: str) -> None:
+        """Raise the reason, with its place, unless the query may run on rows instead."""
+        if engine == "compact" or DERIVATIVE.search(statement):
+            raise _placed(reason, statement) from reason
+
+    def _on_rows(self, statement: str, tables: Mapping[str, Registered]) -> RowResult:
+        if DERIVATIVE.search(statement):
+            raise UnsupportedSQL(
+                "grad, vjp and jvp", "derivatives do not run on rows", "Use engine='compact'"
+            )
+        rows = run_rows(statement, tables)
+        dims = [d for name in mentioned(tables, statement) for d in tables[name].table.dims]
+        return RowResult(rows, tuple(dict.fromkeys(dims)))
+
+    def _prepare(
+        self, statement: str, tables: Mapping[str, Registered]
+    ) -> tuple[_Prepared, _Built]:
         """The query folded, kept for as long as the tables' layouts stay the same."""
         layouts = {name: registered.table for name, registered in tables.items()}
-        prepared = self._cache.pop(text, None)
-        if prepared is None or prepared.layouts != layouts:
-            tracer = Tracer(layouts, self._precision)
-            table, schema, _ = tracer.trace(text)
-            prepared = _Prepared(layouts, tracer, table, schema, tuple(_outputs(table)))
-        self._cache[text] = prepared
-        while len(self._cache) > _CACHE_SIZE:
-            del self._cache[next(iter(self._cache))]
-        return prepared
+        with self._lock:
+            prepared = self._cache.pop(statement, None)
+            if prepared is None or prepared.layouts != layouts:
+                tracer = Tracer(layouts, self._precision)
+                table, schema, _ = tracer.trace(statement)
+                prepared = _Prepared(layouts, tracer, table, schema, tuple(_outputs(table)))
+            self._cache[statement] = prepared
+            while len(self._cache) > _CACHE_SIZE:
+                del self._cache[next(iter(self._cache))]
+            return prepared, prepared.build(self._device, exact=False)
 
-    def _run(self, program: Program, tables: Mapping[str, _Registered]) -> list[torch.Tensor]:
+    def _run(self, built: _Built, tables: Mapping[str, Registered]) -> list[torch.Tensor]:
         """The program's results, none of which shares memory with a registered array."""
-        inputs = self._inputs(program, tables)
+        reader = Reader(tables, self._device)
+        inputs = {}
+        for name in built.program.inputs:
+            column, tensor = reader.input(name, built.regions)
+            if tensor.dtype != torch.bool:
+                element = self._precision.element(column.dtype, tensor.dim())
+                tensor = tensor.to(TORCH_DTYPES[element])
+            inputs[name] = tensor
         owned = {t.untyped_storage().data_ptr() for t in inputs.values()}
-        results = program.run(inputs)
+        results = built.program.run(inputs)
         return [r.clone() if r.untyped_storage().data_ptr() in owned else r for r in results]
 
-    def _inputs(
-        self, program: Program, tables: Mapping[str, _Registered]
-    ) -> dict[str, torch.Tensor]:
-        columns = {
-            registered.table.input_name(column): (registered, column)
-            for registered in tables.values()
-            for column in registered.table.columns
-        }
-        inputs = {}
-        for name in program.inputs:
-            registered, column = columns[name]
-            array = registered.table.check(column, registered.arrays[column.name], self._device)
-            element = self._precision.element(column.dtype, array.dim())
-            inputs[name] = array.to(TORCH_DTYPES[element])
-        return inputs
+
+def _with_views(statement: str, views: Mapping[str, str]) -> str:
+    """The statement with the views it reads as common tables before its own."""
+    if not views:
+        return statement
+    own, final = split_ctes(statement)
+    hidden = {identifier(cte.name) for cte in own}
+    ordered: dict[str, None] = {}
+
+    def visit(text: str, above: tuple[str, ...]) -> None:
+        for name in mentioned(views, text):
+            if name in above:
+                raise InvalidSQL(f"view {name!r} reads itself: {' -> '.join((*above, name))}")
+            if name not in hidden and name not in ordered:
+                visit(views[name], (*above, name))
+                ordered[name] = None
+
+    visit(statement, ())
+    if not ordered:
+        return statement
+    tables = [CommonTable(_quoted(n), None, views[n]) for n in ordered]
+    return join_ctes([*tables, *own], final)
 
 
-def _registered(
-    name: str,
-    data: Any,
-    dims: Sequence[str] | None,
-    column: str,
-    domain: int | Mapping[str, int] | None,
-    coords: Mapping[str, Any] | None,
-) -> _Registered:
-    if hasattr(data, "data_vars"):
-        domains = domain if isinstance(domain, Mapping) else None
-        table = table_of_dataset(name, data, domains)
-        return _Registered(table, {c.name: data[c.name] for c in table.columns})
-    if hasattr(data, "coords"):
-        dims = tuple(map(str, data.dims)) if dims is None else dims
-        own = {str(d): data.coords[d].values for d in data.dims if d in data.coords}
-        coords = {**own, **(coords or {})}
-        if column == "val" and data.name is not None:
-            column = str(data.name)
-    if dims is None:
-        raise ShapeError(f"table {name!r}: an array needs dims=(...), the name of each axis")
-    bound = domain.get(column) if isinstance(domain, Mapping) else domain
-    table = table_of_array(name, data, dims, column, bound, coords)
-    return _Registered(table, {column: data})
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _placed(reason: UnsupportedSQL, statement: str) -> UnsupportedSQL:
+    """The error with the line and column of the operator, where it is written by its name."""
+    word = reason.operator.split("(")[0].split(" ")[0]
+    offset = written(word, statement) if word and word.lower() != "plan" else None
+    if offset is None:
+        return reason
+    return UnsupportedSQL(reason.operator, reason.reason, pointed(reason.hint, statement, offset))
+
+
+def _origin(tables: Mapping[str, Registered]) -> Origin:
+    coordinates = {}
+    columns = {}
+    for registered in tables.values():
+        table = registered.table
+        for dim, kept in registered.coordinates.items():
+            if dim not in table.keys:
+                coordinates[dim, table.dims[dim]] = kept
+        for column in table.columns:
+            array = registered.arrays[column.name]
+            if hasattr(array, "encoding"):
+                columns[table.input_name(column)] = (dict(array.attrs), dict(array.encoding))
+    return Origin(coordinates, columns)
 
 
 def _outputs(table: Table) -> Iterator[Output]:

@@ -47,3 +47,11 @@ class DTypeError(CompactError):
 
 class BudgetError(CompactError):
     """A query whose arrays would need more memory than the budget allows."""
+
+
+class QueryFailed(CompactError):
+    """A valid query that DataFusion could not finish on rows, such as a division by zero."""
+
+
+class RowEngineWarning(UserWarning):
+    """A query ran on DataFusion's rows because it has no tensor form; the reason is named."""

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from .budget import Memory, describe
 from .tensor.graph import Node, Op, topological
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
-def explain_program(outputs: Sequence[Node]) -> str:
+def explain_rows(reason: str) -> str:
+    """Why a query runs on rows."""
+    return f"engine: rows (DataFusion), because {reason}"
+
+
+def explain_program(
+    outputs: Sequence[Node], memory: Memory | None = None, budget: int | None = None
+) -> str:
     """One line for each operation: its result's shape, and what it is made of."""
     nodes = topological(outputs)
     lines = [_line(node) for node in nodes]
@@ -18,7 +26,18 @@ def explain_program(outputs: Sequence[Node]) -> str:
         counts[node.op.value] = counts.get(node.op.value, 0) + 1
     summary = ", ".join(f"{count} {op}" for op, count in sorted(counts.items()))
     results = ", ".join(f"%{node.index}" for node in outputs)
-    return "\n".join([f"program: {summary}", *lines, f"return {results}"])
+    head = [f"program: {summary}"]
+    if memory is not None:
+        head.insert(0, _head(memory, budget))
+    return "\n".join([*head, *lines, f"return {results}"])
+
+
+def _head(memory: Memory, budget: int | None) -> str:
+    limit = "" if budget is None else f", budget {describe(budget)}"
+    return (
+        f"engine: compact, one tensor program; memory: inputs {describe(memory.inputs)}, "
+        f"at most {describe(memory.peak)} besides{limit}"
+    )
 
 
 def _line(node: Node) -> str:

@@ -7,22 +7,32 @@ value columns. Nothing is copied or loaded on registration.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import torch
 
-from .domain import Domain, Range, domain_of
+from .arrow import arrow_type
+from .domain import Domain, Explicit, Range, domain_of
 from .dtypes import DType, dtype_of_numpy
 from .errors import DomainError, DTypeError, ShapeError, UnknownColumn
 from .relation.model import Bag, Coded, Column, Coordinate, Relation, Table, Values
 from .tensor.labelled import Axis, Tensor, TensorBuilder
 from .tensor.maps import TORCH_DTYPES
 
-if TYPE_CHECKING:
-    import xarray as xr
+
+class Nulls(Enum):
+    """Where a value column may be NULL.
+
+    ``NAN``: where it is NaN; ``MASK``: where a mask that comes with the array says so.
+    """
+
+    NONE = "none"
+    NAN = "nan"
+    MASK = "mask"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +41,9 @@ class ValueColumn:
 
     Attributes:
         domain: number of values 0..domain-1 an integer column may take; None: unbounded.
+        nulls: where the column is NULL.
+        values: the distinct values of a column of text or dates, whose array then holds
+            positions in them.
     """
 
     name: str
@@ -38,15 +51,41 @@ class ValueColumn:
     shape: tuple[int, ...]
     dtype: DType
     domain: int | None = None
+    nulls: Nulls = Nulls.NONE
+    values: Explicit | None = None
+
+    @property
+    def arrow(self) -> pa.DataType:
+        """The SQL type, as Arrow names it."""
+        return self.dtype.arrow if self.values is None else arrow_type(self.values)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyColumn:
+    """The coordinate of a dim whose values are missing or repeated in places.
+
+    Attributes:
+        codes: for each position of the dim, which of the values it has; -1: NULL.
+    """
+
+    codes: Explicit
+    values: Explicit
 
 
 @dataclass(frozen=True, slots=True)
 class CompactTable:
-    """A table's layout, without its data."""
+    """A table's layout, without its data.
+
+    Attributes:
+        keys: dims whose rows are told apart by position, not by coordinate value.
+        namespace: the Dataset that the table is one group of dims of; part of the name.
+    """
 
     name: str
     dims: Mapping[str, Domain]
     columns: tuple[ValueColumn, ...]
+    keys: Mapping[str, KeyColumn] = field(default_factory=dict)
+    namespace: str | None = None
 
     def column(self, name: str) -> ValueColumn:
         """The value column of that name.
@@ -63,26 +102,55 @@ class CompactTable:
     @property
     def schema(self) -> pa.Schema:
         """As SQL sees it: key columns, then value columns."""
-        keys = [(d, _arrow_type(domain)) for d, domain in self.dims.items()]
-        return pa.schema(keys + [(c.name, c.dtype.arrow) for c in self.columns])
+        keys = [
+            (d, arrow_type(self.keys[d].values if d in self.keys else domain))
+            for d, domain in self.dims.items()
+        ]
+        return pa.schema(keys + [(c.name, c.arrow) for c in self.columns])
 
     def input_name(self, column: ValueColumn) -> str:
         """Name of the column's array among a program's inputs."""
         return f"{self.name}.{column.name}"
 
+    def mask_name(self, column: ValueColumn) -> str:
+        """Name of the array, among a program's inputs, of where the column is not NULL."""
+        return f"{self.input_name(column)} IS NOT NULL"
+
     def fold(self, builder: TensorBuilder) -> Table:
         """The table as a relation whose values are the program's inputs."""
         axes = {d: Axis(d, domain) for d, domain in self.dims.items()}
-        columns: list[Column] = [Coordinate(a) for a in axes.values()]
+        columns = [self._key(builder, d, axis) for d, axis in axes.items()]
         for column in self.columns:
             node = builder.graph.input(self.input_name(column), column.shape, column.dtype)
             tensor = Tensor(node, tuple(axes[d] for d in column.dims))
-            if column.domain is None:
-                columns.append(Values(tensor))
+            valid = self._valid(builder, column, tensor)
+            if column.values is not None:
+                columns.append(Coded(tensor, column.values, valid))
+            elif column.domain is not None:
+                columns.append(Coded(tensor, Range(column.domain, 0, column.dtype), valid))
             else:
-                columns.append(Coded(tensor, Range(column.domain, 0, column.dtype)))
+                columns.append(Values(tensor, valid))
         names = (*self.dims, *(c.name for c in self.columns))
         return Table(names, Bag((Relation(tuple(axes.values()), tuple(columns)),)))
+
+    def _key(self, builder: TensorBuilder, dim: str, axis: Axis) -> Column:
+        key = self.keys.get(dim)
+        if key is None:
+            return Coordinate(axis)
+        codes = key.codes.array
+        code = Tensor(builder.graph.data(np.maximum(codes, 0), DType.INT64), (axis,))
+        valid = None
+        if (codes < 0).any():
+            valid = Tensor(builder.graph.data(codes >= 0, DType.BOOL), (axis,))
+        return Coded(code, key.values, valid)
+
+    def _valid(self, builder: TensorBuilder, column: ValueColumn, tensor: Tensor) -> Tensor | None:
+        if column.nulls is Nulls.MASK:
+            mask = builder.graph.input(self.mask_name(column), column.shape, DType.BOOL)
+            return Tensor(mask, tensor.axes)
+        if column.nulls is Nulls.NAN:
+            return builder.map("not", builder.map("isnan", tensor))
+        return None
 
     def check(self, column: ValueColumn, array: Any, device: torch.device) -> torch.Tensor:
         """``array`` as the column's tensor on ``device``.
@@ -92,15 +160,25 @@ class CompactTable:
             DTypeError: its element type does not fit.
             DomainError: a value is outside the column's declared domain.
         """
+        shape = tuple(array.shape)
+        if shape != column.shape:
+            raise ShapeError(
+                f"table {self.name!r}, column {column.name!r}: expected shape "
+                f"{_shape(column.dims, column.shape)}, got {shape}"
+            )
+        return self.check_values(column, array, device)
+
+    def check_values(self, column: ValueColumn, array: Any, device: torch.device) -> torch.Tensor:
+        """Some of a column's values, of any shape, as a tensor on ``device``.
+
+        Raises:
+            DTypeError: their element type does not fit.
+            DomainError: a value is outside the column's declared domain.
+        """
         where = f"table {self.name!r}, column {column.name!r}"
         if hasattr(array, "values") and not isinstance(array, torch.Tensor):
             array = array.values
         tensor = array if isinstance(array, torch.Tensor) else _from_numpy(array, where)
-        if tuple(tensor.shape) != column.shape:
-            raise ShapeError(
-                f"{where}: expected shape {_shape(column.dims, column.shape)}, "
-                f"got {tuple(tensor.shape)}"
-            )
         wanted = TORCH_DTYPES[column.dtype]
         if tensor.dtype.is_floating_point != wanted.is_floating_point or (
             (tensor.dtype == torch.bool) != (wanted == torch.bool)
@@ -126,17 +204,6 @@ class CompactTable:
 
 def _shape(dims: Sequence[str], shape: Sequence[int]) -> str:
     return "(" + ", ".join(f"{d}: {s}" for d, s in zip(dims, shape, strict=True)) + ")"
-
-
-def _arrow_type(domain: Domain) -> pa.DataType:
-    if isinstance(domain, Range):
-        return domain.dtype.arrow
-    kind = domain.array.dtype.kind
-    if kind in "UOT":
-        return pa.string()
-    if kind == "M":
-        return pa.timestamp("ns")
-    return pa.from_numpy_dtype(domain.array.dtype)
 
 
 def _from_numpy(array: Any, where: str) -> torch.Tensor:
@@ -190,31 +257,3 @@ def _dtype(array: Any, where: str) -> DType:
     if dtype is None:
         raise DTypeError(f"{where}: values of type {array.dtype} are not numbers or booleans")
     return dtype
-
-
-def table_of_dataset(
-    name: str, dataset: xr.Dataset, domains: Mapping[str, int] | None = None
-) -> CompactTable:
-    """The layout of a Dataset: every dim a key column, every variable a value column."""
-    sizes = dataset.sizes
-    keys: dict[str, Domain] = {}
-    for dim, size in sizes.items():
-        if dim in dataset.coords:
-            values = dataset.coords[dim].values
-            keys[str(dim)] = domain_of(values, f"table {name!r}, dim {dim!r}")
-        else:
-            keys[str(dim)] = Range(size)
-    columns = []
-    for variable, data in dataset.data_vars.items():
-        columns.append(
-            ValueColumn(
-                str(variable),
-                tuple(map(str, data.dims)),
-                tuple(data.shape),
-                _dtype(data, f"table {name!r}, column {variable!r}"),
-                (domains or {}).get(str(variable)),
-            )
-        )
-    if not columns:
-        raise ShapeError(f"table {name!r}: the Dataset has no data variables")
-    return CompactTable(name, keys, tuple(columns))

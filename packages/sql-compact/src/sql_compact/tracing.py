@@ -26,7 +26,8 @@ from .tensor.graph import Graph
 from .tensor.labelled import TensorBuilder
 
 _WORD = re.compile(r"\w+")
-_DERIVATIVE = re.compile(r"\b(grad|vjp|jvp)\s*\(", re.IGNORECASE)
+#: A call of a function that ddxdb replaces.
+DERIVATIVE = re.compile(r"\b(grad|vjp|jvp)\s*\(", re.IGNORECASE)
 
 
 def _needed(tables: Sequence[CommonTable], final: str) -> list[CommonTable]:
@@ -55,7 +56,8 @@ class Tracer:
         self._catalog: dict[str, Table] = {}
         self.schemas: dict[str, pa.Schema] = {}
         for name, table in tables.items():
-            self.define(name, table.fold(self.builder), table.schema)
+            self._catalog[name] = table.fold(self.builder)
+            self._planner.add_table(name, table.schema, table.namespace)
 
     def define(self, name: str, table: Table, schema: pa.Schema) -> None:
         """Make a folded table known under ``name``."""
@@ -78,7 +80,7 @@ class Tracer:
             CompactError: the statement is invalid or cannot be folded.
         """
         text = expand_macros(sql)
-        if not _DERIVATIVE.search(text):
+        if not DERIVATIVE.search(text):
             return self.query(text, keep)
         text = expand_macros(sql, differentiate=True)
         with differentiate(TracingBackend(self), text) as rewritten:
@@ -87,7 +89,7 @@ class Tracer:
     def query(
         self, sql: str, keep: Sequence[str] = ()
     ) -> tuple[Table, pa.Schema, dict[str, Table]]:
-        """Fold a statement without derivatives; see :meth:`trace`."""
+        """Fold a statement without derivatives; see :meth:`trace`. Its rows may be ordered."""
         tables, final = split_ctes(sql)
         kept: dict[str, Table] = {}
         with self._scope():
@@ -101,7 +103,9 @@ class Tracer:
                 self.define(name, table, schema)
                 if name in keep:
                     kept[name] = table
-            return *self.fold(self.plan(final)), kept
+            planned = self.plan(final)
+            rows = self._folder.fold_ordered(read_plan(planned.message), self._catalog)
+            return rows, planned.schema, kept
 
     def plan(self, sql: str) -> Planned:
         return self._planner.plan(sql)

@@ -65,7 +65,7 @@ class Engines:
 
     def agree(self, sql):
         """Assert that both give the same bag of rows; return the rows."""
-        ours = self.compact.sql(sql).to_arrow()
+        ours = self.compact.sql(sql, engine="compact").to_arrow()
         theirs = self.rows.sql(expand_macros(sql)).to_arrow_table()
         assert ours.column_names == theirs.column_names
         assert [_plain(f.type) for f in ours.schema] == [_plain(f.type) for f in theirs.schema]

@@ -13,6 +13,7 @@ from sql_compact.kernels import attention_reference as reference
 from sql_compact.kernels.attention_config import BackwardConfig, ForwardConfig
 from sql_compact.kernels.attention_launch import Dropout, launch_backward, launch_forward
 from sql_compact.kernels.dropout import launch_dropout_mask
+from sql_compact.kernels.keep_bits import bits_shape, launch_keep_bits, unpack
 from sql_compact.kernels.philox import keep_mask
 
 SEED = (7 << 32) + 1337
@@ -26,7 +27,7 @@ def scalars(p: float) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 def relative_error(got: torch.Tensor, want: torch.Tensor) -> float:
     if not bool(torch.isfinite(got).all()):
         return float("inf")
-    return float((got.double() - want.double()).norm() / want.double().norm())
+    return float((got.double() - want.double()).norm() / want.double().norm().clamp_min(1e-30))
 
 
 def attention_case(case: dict[str, Any]) -> dict[str, float]:
@@ -40,8 +41,12 @@ def attention_case(case: dict[str, Any]) -> dict[str, float]:
     lse = torch.full((batch, heads, length), float("nan"))
     dqkv = torch.full_like(qkv, float("nan"))
     dq, dk, dv = dqkv.permute(2, 0, 3, 1, 4).unbind(0)
+    scale, causal = case["scale"], case["causal"]
     dropout = Dropout(*scalars(case["p"]), site=case["site"]) if case["p"] else None
-    scale, causal = 0.3, case["causal"]
+    if dropout is not None and case["stored"]:
+        bits = torch.full(bits_shape(batch, heads, length), -1, dtype=torch.int32)
+        launch_keep_bits(bits, *dropout[:4], length, causal)
+        dropout = dropout._replace(bits=bits)
     forward = ForwardConfig(*case["forward"])
     backward = BackwardConfig(*case["backward"])
     launch_forward(q, k, v, y, lse, dropout, scale, causal, "ieee", forward)
@@ -49,7 +54,7 @@ def attention_case(case: dict[str, Any]) -> dict[str, float]:
         dy, y, lse, q, k, v, dq, dk, dv, dropout, scale, causal, "ieee", backward
     )  # fmt: skip
     exact = [x.double() for x in (q, k, v)]
-    arguments = (*(dropout or (None, None, None, 0)), scale, causal)
+    arguments = (*(dropout[:4] if dropout else (None, None, None, 0)), scale, causal)
     y_exact, lse_exact = reference.forward(*exact, *arguments)
     gradients = reference.backward(dy.double(), y_exact, lse_exact, *exact, *arguments)
     pairs = zip(("dq", "dk", "dv"), (dq, dk, dv), gradients, strict=True)
@@ -68,10 +73,20 @@ def mask_case(case: dict[str, Any]) -> dict[str, float]:
     return {"wrong": float((out != want).sum()), "kept": float(out.double().mean())}
 
 
+def bits_case(case: dict[str, Any]) -> dict[str, float]:
+    p, seed, step = scalars(case["p"])
+    batch, heads, length = case["shape"]
+    out = torch.full(bits_shape(batch, heads, length), -1, dtype=torch.int32)
+    launch_keep_bits(out, p, seed, step, case["site"], length, case["causal"], tuple(case["tile"]))
+    want = keep_mask(p, seed, step, case["site"], (batch, heads, length, length))
+    wrong = unpack(out, length) != want
+    return {"wrong": float((wrong.tril() if case["causal"] else wrong).sum())}
+
+
 def main() -> None:
     torch.set_num_threads(1)
     cases = json.load(sys.stdin)
-    runners = {"attention": attention_case, "mask": mask_case}
+    runners = {"attention": attention_case, "mask": mask_case, "bits": bits_case}
     json.dump([runners[case["kind"]](case) for case in cases], sys.stdout)
 
 

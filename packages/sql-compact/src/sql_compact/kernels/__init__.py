@@ -10,10 +10,12 @@ from .attention import (
     attention_qkv_backward,
 )
 from .dropout import dropout_mask
+from .keep_bits import attention_keep_bits
 
 __all__ = [
     "attention",
     "attention_backward",
+    "attention_keep_bits",
     "attention_qkv",
     "attention_qkv_backward",
     "dropout_mask",

@@ -15,6 +15,8 @@ import torch
 
 from ..errors import DTypeError, ShapeError
 from . import attention_reference as reference
+from .dropout import check_scalars
+from .keep_bits import bits_shape
 
 FUSED_DTYPES = (torch.bfloat16, torch.float32)
 PRECISIONS = ("tf32", "tf32x3", "ieee")
@@ -28,6 +30,7 @@ def _check(
     p: torch.Tensor | None,
     seed: torch.Tensor | None,
     step: torch.Tensor | None,
+    bits: torch.Tensor | None,
     precision: str,
 ) -> None:
     if q.dim() != 4 or q.shape != k.shape or q.shape != v.shape:
@@ -48,17 +51,16 @@ def _check(
         return
     if seed is None or step is None:
         raise ShapeError("attention with dropout needs p, seed and step; seed or step is missing")
-    for name, scalar in (("p", p), ("seed", seed), ("step", step)):
-        if scalar.numel() != 1:
-            raise ShapeError(
-                f"dropout {name} must be a 0-d tensor, its shape is {tuple(scalar.shape)}"
-            )
-        if scalar.device != q.device:
-            raise ShapeError(f"dropout {name} is on {scalar.device}, the inputs on {q.device}")
-    if not p.dtype.is_floating_point or seed.dtype != torch.int64 or step.dtype != torch.int64:
-        raise DTypeError(
-            "dropout needs a floating p and int64 seed and step, got "
-            f"{p.dtype}, {seed.dtype} and {step.dtype}"
+    check_scalars(p, seed, step)
+    if p.device != q.device:
+        raise ShapeError(f"dropout p is on {p.device}, the inputs on {q.device}")
+    if bits is None:
+        return
+    shape = bits_shape(*q.shape[:3])
+    if tuple(bits.shape) != shape or bits.dtype != torch.int32 or bits.device != q.device:
+        raise ShapeError(
+            f"attention bits for inputs {tuple(q.shape)} must be what attention_keep_bits gives, "
+            f"int32 {shape} on {q.device}, not {bits.dtype} {tuple(bits.shape)} on {bits.device}"
         )
 
 
@@ -96,11 +98,12 @@ def _forward_into(
     scale: float | None,
     causal: bool,
     precision: str,
+    bits: torch.Tensor | None,
 ) -> None:
-    _check(q, k, v, p, seed, step, precision)
+    _check(q, k, v, p, seed, step, bits, precision)
     scale = _scale(scale, q.shape[3])
     if not _runs_fused(q):
-        result, logsumexp = reference.forward(q, k, v, p, seed, step, site, scale, causal)
+        result, logsumexp = reference.forward(q, k, v, p, seed, step, site, scale, causal, bits)
         y.copy_(result)
         lse.copy_(logsumexp)
         return
@@ -108,7 +111,7 @@ def _forward_into(
 
     dropout = None
     if p is not None and seed is not None and step is not None:
-        dropout = Dropout(p, seed, step, site)
+        dropout = Dropout(p, seed, step, site, bits)
     with torch.cuda.device(q.device):
         launch_forward(q, k, v, y, lse, dropout, scale, causal, precision)
 
@@ -130,8 +133,9 @@ def _backward_into(
     scale: float | None,
     causal: bool,
     precision: str,
+    bits: torch.Tensor | None,
 ) -> None:
-    _check(q, k, v, p, seed, step, precision)
+    _check(q, k, v, p, seed, step, bits, precision)
     if dy.shape != q.shape or y.shape != q.shape or lse.shape != q.shape[:3]:
         raise ShapeError(
             f"attention backward for inputs {tuple(q.shape)} needs dy and y of that shape and lse "
@@ -139,7 +143,9 @@ def _backward_into(
         )
     scale = _scale(scale, q.shape[3])
     if not _runs_fused(q):
-        results = reference.backward(dy, y, lse, q, k, v, p, seed, step, site, scale, causal)
+        results = reference.backward(
+            dy, y, lse, q, k, v, p, seed, step, site, scale, causal, bits
+        )  # fmt: skip
         for target, result in zip((dq, dk, dv), results, strict=True):
             target.copy_(result)
         return
@@ -147,7 +153,7 @@ def _backward_into(
 
     dropout = None
     if p is not None and seed is not None and step is not None:
-        dropout = Dropout(p, seed, step, site)
+        dropout = Dropout(p, seed, step, site, bits)
     # The products run in the dtype of the inputs whatever the output's was.
     dy = dy.to(q.dtype)
     with torch.cuda.device(q.device):
@@ -169,6 +175,7 @@ def attention(
     causal: bool = True,
     precision: str = "tf32",
     out_dtype: torch.dtype | None = None,
+    bits: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Fused attention.
 
@@ -182,6 +189,8 @@ def attention(
         precision: products of float32 inputs on CUDA: "tf32", "tf32x3" (three products, close to
             float32) or "ieee" (float32, slow).
         out_dtype: dtype of the output; None is that of q.
+        bits: `attention_keep_bits` of the same p, seed, step and site; None makes the bits where
+            they are used, which takes less memory and more time.
 
     Returns:
         Y: (B, H, T, D), a view of a contiguous (B, T, H, D) buffer.
@@ -192,7 +201,7 @@ def attention(
     """
     y = _heads_last(q, out_dtype).transpose(1, 2)
     lse = _lse_like(q)
-    _forward_into(y, lse, q, k, v, p, seed, step, site, scale, causal, precision)
+    _forward_into(y, lse, q, k, v, p, seed, step, site, scale, causal, precision, bits)
     return y, lse
 
 
@@ -209,8 +218,9 @@ def _attention_fake(
     causal: bool = True,
     precision: str = "tf32",
     out_dtype: torch.dtype | None = None,
+    bits: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    _check(q, k, v, p, seed, step, precision)
+    _check(q, k, v, p, seed, step, bits, precision)
     return _heads_last(q, out_dtype).transpose(1, 2), _lse_like(q)
 
 
@@ -230,6 +240,7 @@ def attention_backward(
     causal: bool = True,
     precision: str = "tf32",
     out_dtype: torch.dtype | None = None,
+    bits: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Cotangents of q, k and v of :func:`attention`.
 
@@ -246,7 +257,7 @@ def attention_backward(
     """
     dq, dk, dv = (_heads_last(q, out_dtype).transpose(1, 2) for _ in range(3))
     _backward_into(
-        dq, dk, dv, dy, y, lse, q, k, v, p, seed, step, site, scale, causal, precision
+        dq, dk, dv, dy, y, lse, q, k, v, p, seed, step, site, scale, causal, precision, bits
     )  # fmt: skip
     return dq, dk, dv
 
@@ -267,8 +278,9 @@ def _attention_backward_fake(
     causal: bool = True,
     precision: str = "tf32",
     out_dtype: torch.dtype | None = None,
+    bits: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    _check(q, k, v, p, seed, step, precision)
+    _check(q, k, v, p, seed, step, bits, precision)
     dq, dk, dv = (_heads_last(q, out_dtype).transpose(1, 2) for _ in range(3))
     return dq, dk, dv
 
@@ -294,6 +306,7 @@ def attention_qkv(
     causal: bool = True,
     precision: str = "tf32",
     out_dtype: torch.dtype | None = None,
+    bits: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """:func:`attention` on one (B, T, 3, H, D) projection (part 0 = q, 1 = k, 2 = v).
 
@@ -305,7 +318,7 @@ def attention_qkv(
     y = _heads_last(q, out_dtype)
     lse = _lse_like(q)
     _forward_into(
-        y.transpose(1, 2), lse, q, k, v, p, seed, step, site, scale, causal, precision
+        y.transpose(1, 2), lse, q, k, v, p, seed, step, site, scale, causal, precision, bits
     )  # fmt: skip
     return y, lse
 
@@ -321,9 +334,10 @@ def _attention_qkv_fake(
     causal: bool = True,
     precision: str = "tf32",
     out_dtype: torch.dtype | None = None,
+    bits: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     q, k, v = _parts(qkv)
-    _check(q, k, v, p, seed, step, precision)
+    _check(q, k, v, p, seed, step, bits, precision)
     return _heads_last(q, out_dtype), _lse_like(q)
 
 
@@ -341,6 +355,7 @@ def attention_qkv_backward(
     causal: bool = True,
     precision: str = "tf32",
     out_dtype: torch.dtype | None = None,
+    bits: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Cotangent of `qkv` of :func:`attention_qkv`.
 
@@ -354,7 +369,7 @@ def attention_qkv_backward(
     dqkv = torch.empty(qkv.shape, dtype=out_dtype or qkv.dtype, device=qkv.device)
     _backward_into(
         *_parts(dqkv), dy.transpose(1, 2), y.transpose(1, 2), lse, q, k, v,
-        p, seed, step, site, scale, causal, precision,
+        p, seed, step, site, scale, causal, precision, bits,
     )  # fmt: skip
     return dqkv
 
@@ -373,7 +388,8 @@ def _attention_qkv_backward_fake(
     causal: bool = True,
     precision: str = "tf32",
     out_dtype: torch.dtype | None = None,
+    bits: torch.Tensor | None = None,
 ) -> torch.Tensor:
     q, k, v = _parts(qkv)
-    _check(q, k, v, p, seed, step, precision)
+    _check(q, k, v, p, seed, step, bits, precision)
     return torch.empty(qkv.shape, dtype=out_dtype or qkv.dtype, device=qkv.device)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 MIN_BLOCK_D = 16
 ROWS_PER_WARP = 16
+PADDING = 128  # A multiple of every block size over queries or keys.
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,6 @@ class BackwardConfig:
         inner: queries or keys of one loop iteration.
         num_warps, num_stages: warps of a program, depth of the software pipeline.
         split: run blocks without masked entries in a loop of their own.
-        fused_delta: compute rowsum(dY * Y) inside the kernel instead of in a launch before it.
         together: compute dK, dV and dQ in one launch instead of two.
         max_registers: limit of a thread's registers; None leaves the choice to the compiler.
     """
@@ -51,7 +51,6 @@ class BackwardConfig:
     num_warps: int
     num_stages: int
     split: bool
-    fused_delta: bool
     together: bool = True
     max_registers: int | None = None
 
@@ -75,20 +74,25 @@ _FORWARD: dict[tuple[int, int, bool], ForwardConfig] = {
     (4, 128, False): ForwardConfig(64, 32, 4, 2, True),
 }
 _BACKWARD: dict[tuple[int, int, bool], BackwardConfig] = {
-    (2, 64, True): BackwardConfig(64, 64, 4, 2, False, False),
-    (2, 64, False): BackwardConfig(64, 64, 4, 2, True, False),
-    (2, 128, True): BackwardConfig(64, 32, 4, 2, False, False),
-    (2, 128, False): BackwardConfig(64, 32, 4, 2, True, False),
-    (4, 64, True): BackwardConfig(64, 32, 4, 2, False, False),
-    (4, 64, False): BackwardConfig(64, 32, 4, 2, True, False),
-    (4, 128, True): BackwardConfig(64, 32, 8, 1, False, False),
-    (4, 128, False): BackwardConfig(64, 32, 8, 1, True, False),
+    (2, 64, True): BackwardConfig(64, 64, 4, 2, False),
+    (2, 64, False): BackwardConfig(64, 64, 4, 2, True),
+    (2, 128, True): BackwardConfig(64, 32, 4, 2, False),
+    (2, 128, False): BackwardConfig(64, 32, 4, 2, True),
+    (4, 64, True): BackwardConfig(64, 32, 4, 2, False),
+    (4, 64, False): BackwardConfig(64, 32, 4, 2, True),
+    (4, 128, True): BackwardConfig(64, 32, 8, 1, False),
+    (4, 128, False): BackwardConfig(64, 32, 8, 1, True),
 }
 
 
 def block_d(head_dim: int) -> int:
     """Head dim padded to what a tensor-core tile needs: a power of two, at least 16."""
     return max(MIN_BLOCK_D, 1 << (head_dim - 1).bit_length())
+
+
+def padded(length: int) -> int:
+    """Positions of the buffers that the kernels address in whole blocks, without comparisons."""
+    return -(-length // PADDING) * PADDING
 
 
 def forward_config(itemsize: int, head_dim: int, length: int) -> ForwardConfig:

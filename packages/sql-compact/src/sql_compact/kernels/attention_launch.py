@@ -17,20 +17,38 @@ from .attention_config import (
     backward_config,
     block_d,
     forward_config,
+    padded,
 )
-from .attention_triton import backward_kernel, delta_kernel, forward_kernel
+from .attention_triton import backward_kernel, forward_kernel, row_terms_kernel
 
-DELTA_ROWS = 64
+TERM_ROWS = 64
 INT32_MAX = 2**31 - 1
 
 
 class Dropout(NamedTuple):
-    """0-d tensors p, seed and step on the device of the inputs, and the site."""
+    """0-d tensors p, seed and step on the device of the inputs, the site, and packed keep bits.
+
+    Without bits (see `keep_bits`) the kernels make them from the other four.
+    """
 
     p: torch.Tensor
     seed: torch.Tensor
     step: torch.Tensor
     site: int
+    bits: torch.Tensor | None = None
+
+
+def _keep(dropout: Dropout | None, unused: torch.Tensor) -> tuple[str, tuple[object, ...]]:
+    """Where the kernels take keep bits from, and the arguments that say so.
+
+    The kernels never read through an `unused` pointer.
+    """
+    if dropout is None:
+        return "all", (unused, unused, unused, 0, unused, 0)
+    p, seed, step, site, bits = dropout
+    if bits is None:
+        return "drawn", (p, seed, step, site, unused, 0)
+    return "stored", (p, seed, step, site, bits, bits.shape[3])
 
 
 def _unit_stride(x: torch.Tensor) -> torch.Tensor:
@@ -69,11 +87,10 @@ def launch_forward(
     q, k, v = _unit_stride(q), _unit_stride(k), _unit_stride(v)
     batch, heads, length, head_dim = q.shape
     config = config or forward_config(q.element_size(), head_dim, length)
-    # Without dropout the kernel never reads these pointers.
-    p, seed, step, site = dropout or Dropout(lse, lse, lse, 0)
+    keep, arguments = _keep(dropout, lse)
     grid = (triton.cdiv(length, config.block_m) * batch * heads,)
     forward_kernel[grid](
-        q, k, v, y, lse, p, seed, step, site,
+        q, k, v, y, lse, *arguments,
         *_strides(q), *_strides(k), *_strides(v), *_strides(y),
         batch * heads, heads, length, scale,
         D=head_dim,
@@ -81,7 +98,8 @@ def launch_forward(
         BM=config.block_m,
         BN=config.block_n,
         CAUSAL=causal,
-        DROPOUT=dropout is not None,
+        KEEP=keep,
+        NEGATIVE=scale < 0,
         SPLIT=config.split,
         CHECK=length % config.block_m != 0 or length % config.block_n != 0,
         PRECISION=precision,
@@ -113,24 +131,23 @@ def launch_backward(
     lse = lse.contiguous()
     batch, heads, length, head_dim = q.shape
     config = config or backward_config(q.element_size(), head_dim, length)
-    p, seed, step, site = dropout or Dropout(lse, lse, lse, 0)
-    if config.fused_delta:
-        delta = lse  # The kernel computes delta from y and dy and never reads this pointer.
-    else:
-        delta = torch.empty_like(lse)
-        delta_grid = (triton.cdiv(length, DELTA_ROWS) * batch * heads,)
-        delta_kernel[delta_grid](
-            y, dy, delta, *_strides(y), *_strides(dy), batch * heads, heads, length,
-            D=head_dim,
-            BLOCK_D=block_d(head_dim),
-            BM=DELTA_ROWS,
-        )  # fmt: skip
+    keep, arguments = _keep(dropout, lse)
+    pitch = padded(length)
+    terms = torch.empty((batch, heads, 2, pitch), dtype=torch.float32, device=q.device)
+    row_terms_kernel[(pitch // TERM_ROWS * batch * heads,)](
+        y, dy, lse, arguments[0], terms, pitch, *_strides(y), *_strides(dy),
+        batch * heads, heads, length,
+        D=head_dim,
+        BLOCK_D=block_d(head_dim),
+        BM=TERM_ROWS,
+        KEEP=keep,
+    )  # fmt: skip
     blocks = triton.cdiv(length, config.outer) * batch * heads
     for kinds in ("both",) if config.together else ("keys", "queries"):
         grid = (2 * blocks if kinds == "both" else blocks,)
         backward_kernel[grid](
-            q, k, v, y, dy, lse, delta, dq, dk, dv, p, seed, step, site,
-            *_strides(q), *_strides(k), *_strides(v), *_strides(y), *_strides(dy),
+            q, k, v, dy, terms, pitch, dq, dk, dv, *arguments,
+            *_strides(q), *_strides(k), *_strides(v), *_strides(dy),
             *_strides(dq), *_strides(dk), *_strides(dv),
             batch * heads, heads, length, scale,
             D=head_dim,
@@ -138,9 +155,8 @@ def launch_backward(
             OUTER=config.outer,
             INNER=config.inner,
             CAUSAL=causal,
-            DROPOUT=dropout is not None,
+            KEEP=keep,
             WORDS=config.words,
-            FUSED=config.fused_delta,
             SPLIT=config.split,
             CHECK=length % config.outer != 0 or length % config.inner != 0,
             PRECISION=precision,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import torch
 
+from .keep_bits import unpack
 from .philox import keep_mask
 
 
@@ -29,11 +30,15 @@ def _multiplier(
     seed: torch.Tensor | None,
     step: torch.Tensor | None,
     site: int,
+    bits: torch.Tensor | None,
 ) -> torch.Tensor | None:
     """keep(b, h, i, j): 0 or 1 / (1 - p), or None without dropout."""
     if p is None or seed is None or step is None:
         return None
-    keep = keep_mask(p, seed, step, site, tuple(scores.shape))
+    if bits is None:
+        keep = keep_mask(p, seed, step, site, tuple(scores.shape))
+    else:
+        keep = unpack(bits, scores.shape[2])
     return keep.to(scores.dtype) * (1.0 / (1.0 - p.to(torch.float64))).to(scores.dtype)
 
 
@@ -47,13 +52,14 @@ def forward(
     site: int,
     scale: float,
     causal: bool,
+    bits: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Output (B, H, T, D) and logsumexp (B, H, T) in the compute dtype."""
     q, k, v = _compute(q), _compute(k), _compute(v)
     scores = _scores(q, k, scale, causal)
     lse = torch.logsumexp(scores, dim=-1)
     probability = torch.exp(scores - lse.unsqueeze(-1))
-    multiplier = _multiplier(scores, p, seed, step, site)
+    multiplier = _multiplier(scores, p, seed, step, site, bits)
     if multiplier is not None:
         probability = probability * multiplier
     return torch.matmul(probability, v), lse
@@ -72,6 +78,7 @@ def backward(
     site: int,
     scale: float,
     causal: bool,
+    bits: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Cotangents of q, k and v, each (B, H, T, D) in the compute dtype.
 
@@ -81,7 +88,7 @@ def backward(
     q, k, v, dy, y = _compute(q), _compute(k), _compute(v), _compute(dy), _compute(y)
     scores = _scores(q, k, scale, causal)
     probability = torch.exp(scores - lse.to(scores.dtype).unsqueeze(-1))
-    multiplier = _multiplier(scores, p, seed, step, site)
+    multiplier = _multiplier(scores, p, seed, step, site, bits)
     kept = probability if multiplier is None else probability * multiplier
     dv = torch.matmul(kept.transpose(-1, -2), dy)
     dp = torch.matmul(dy, v.transpose(-1, -2))

@@ -2,10 +2,10 @@
 
 The algorithm is FlashAttention-2 (T. Dao, "FlashAttention-2: Faster attention with better
 parallelism and work partitioning", ICLR 2024): an online softmax over key blocks, and a backward
-pass that recomputes probabilities from the stored logsumexp. Dropout bits are recomputed too, so
-nothing of size queries x keys is stored. There are no atomics: equal inputs give equal bits.
-
-Tiles hold their keys in a permuted order (see `philox_triton`); results do not depend on it.
+pass that recomputes probabilities from the stored logsumexp. Dropout bits are read from words
+written before, one bit an entry, or made where they are used; tiles then hold their keys in a
+permuted order (see `philox_triton`), and nothing of size queries x keys is stored. There are no
+atomics: equal inputs give equal bits.
 
 This module imports triton; import it only where kernels are launched.
 """
@@ -15,6 +15,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from .keep_bits_triton import stored_by_column, stored_by_row
 from .philox_triton import (
     drop_threshold,
     keep_by_column,
@@ -68,30 +69,90 @@ def _load_vector(base, rows, T, other, CHECK: tl.constexpr):
     return tl.load(base + rows, mask=rows < T, other=other) if CHECK else tl.load(base + rows)
 
 
+# Where keep bits come from: nowhere, the generator, or the words that `keep_bits_kernel` wrote.
+# `source` is (base of the words of this head, their pitch, h, b, k0, k1, threshold).
+
+
+@triton.jit
+def _keys_of_columns(n0, BN: tl.constexpr, KEEP: tl.constexpr):
+    columns = tl.arange(0, BN)
+    return n0 + (key_of_column(columns) if KEEP == "drawn" else columns)
+
+
+@triton.jit
+def _keep_by_column(source, i, n0, BM: tl.constexpr, BN: tl.constexpr, KEEP: tl.constexpr):
+    base, pitch, h, b, k0, k1, threshold = source
+    if KEEP == "stored":
+        keep = stored_by_column(base, pitch, i, n0, BM, BN)
+    else:
+        keep = keep_by_column(i, n0 // 4, h, b, k0, k1, threshold, BM, BN)
+    return keep
+
+
+@triton.jit
+def _keys_of_rows(n0, BN: tl.constexpr, KEEP: tl.constexpr, WORDS: tl.constexpr):
+    rows = tl.arange(0, BN)
+    return n0 + (key_of_row(rows, BN, WORDS) if KEEP == "drawn" else rows)
+
+
+@triton.jit
+def _keep_by_row(
+    source, i, n0, BN: tl.constexpr, BM: tl.constexpr, KEEP: tl.constexpr, WORDS: tl.constexpr
+):
+    base, pitch, h, b, k0, k1, threshold = source
+    if KEEP == "stored":
+        keep = stored_by_row(base, pitch, i, n0, BN, BM)
+    else:
+        keep = keep_by_row(n0, i, h, b, k0, k1, threshold, BN, BM, WORDS)
+    return keep
+
+
+@triton.jit
+def _source(p_ptr, seed_ptr, step_ptr, site, bits_ptr, pitch, bh, h, b, KEEP: tl.constexpr):
+    """The source of keep bits of one head, and 1 / (1 - p)."""
+    base = bits_ptr
+    k0 = tl.full((), 0, tl.uint32)
+    k1 = tl.full((), 0, tl.uint32)
+    threshold = tl.full((), 0, tl.uint32)
+    kept_scale = 1.0
+    if KEEP != "all":
+        threshold, kept_scale = drop_threshold(p_ptr)
+    if KEEP == "drawn":
+        k0, k1 = stream_key(seed_ptr, step_ptr, site, 4)
+    if KEEP == "stored":
+        base = bits_ptr + bh.to(tl.int64) * (pitch // 32) * pitch
+    return (base, pitch, h, b, k0, k1, threshold), kept_scale
+
+
 @triton.jit
 def _forward_loop(
-    acc, total, peak, q, k_base, v_base, sk, sv, start, stop, i, T, scale2, h, b, k0, k1, threshold,
+    acc, total, peak, q, k_base, v_base, sk, sv, start, stop, i, T, scale2, source,
     D: tl.constexpr, BLOCK_D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-    CAUSAL: tl.constexpr, DROPOUT: tl.constexpr, MASKED: tl.constexpr, CHECK: tl.constexpr,
-    PRECISION: tl.constexpr,
+    CAUSAL: tl.constexpr, KEEP: tl.constexpr, NEGATIVE: tl.constexpr, MASKED: tl.constexpr,
+    CHECK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Online softmax over the key blocks of [start, stop); scores are in units of log2."""
-    order = key_of_column(tl.arange(0, BN))
+    """Online softmax over the key blocks of [start, stop).
+
+    `peak` is the largest of q k^T so far (of -q k^T if the scale is negative); `scale2` is the
+    size of scale / ln 2.
+    """
     for n0 in range(start, stop, BN):
-        j = n0 + order
+        j = _keys_of_columns(n0, BN, KEEP)
         k = _load_rows(k_base, j, sk, T, D, BLOCK_D, CHECK)
-        s = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale2
+        s = tl.dot(q, tl.trans(k), input_precision=PRECISION)
+        if NEGATIVE:
+            s = -s
         if MASKED:
             if CAUSAL:
                 s = tl.where(j[None, :] <= i[:, None], s, float("-inf"))
             else:
                 s = tl.where(j[None, :] < T, s, float("-inf"))
         new_peak = tl.maximum(peak, tl.max(s, 1))
-        probability = tl.math.exp2(s - new_peak[:, None])
-        shrink = tl.math.exp2(peak - new_peak)
+        probability = tl.math.exp2(s * scale2 - (new_peak * scale2)[:, None])
+        shrink = tl.math.exp2((peak - new_peak) * scale2)
         total = total * shrink + tl.sum(probability, 1)
-        if DROPOUT:
-            keep = keep_by_column(i, n0 // 4, h, b, k0, k1, threshold, BM, BN)
+        if KEEP != "all":
+            keep = _keep_by_column(source, i, n0, BM, BN, KEEP)
             probability = tl.where(keep, probability, 0.0)
         v = _load_rows(v_base, j, sv, T, D, BLOCK_D, CHECK)
         acc = acc * shrink[:, None]
@@ -102,11 +163,11 @@ def _forward_loop(
 
 @triton.jit(do_not_specialize=["BH", "H", "T", "site"])
 def forward_kernel(
-    q_ptr, k_ptr, v_ptr, y_ptr, lse_ptr, p_ptr, seed_ptr, step_ptr, site,
+    q_ptr, k_ptr, v_ptr, y_ptr, lse_ptr, p_ptr, seed_ptr, step_ptr, site, bits_ptr, pitch,
     sqb, sqh, sqt, skb, skh, skt, svb, svh, svt, syb, syh, syt, BH, H, T, scale,
     D: tl.constexpr, BLOCK_D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-    CAUSAL: tl.constexpr, DROPOUT: tl.constexpr, SPLIT: tl.constexpr, CHECK: tl.constexpr,
-    PRECISION: tl.constexpr,
+    CAUSAL: tl.constexpr, KEEP: tl.constexpr, NEGATIVE: tl.constexpr, SPLIT: tl.constexpr,
+    CHECK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """One program: BM queries of one head. Grid: query blocks x (batch, head), longest first."""
     pid = tl.program_id(0)
@@ -123,17 +184,14 @@ def forward_kernel(
     q = _load_rows(q_ptr + b64 * sqb + h64 * sqh, i, sqt, T, D, BLOCK_D, CHECK)
     k_base = k_ptr + b64 * skb + h64 * skh
     v_base = v_ptr + b64 * svb + h64 * svh
-    k0 = tl.full((), 0, tl.uint32)
-    k1 = tl.full((), 0, tl.uint32)
-    threshold = tl.full((), 0, tl.uint32)
-    kept_scale = 1.0
-    if DROPOUT:
-        k0, k1 = stream_key(seed_ptr, step_ptr, site, 4)
-        threshold, kept_scale = drop_threshold(p_ptr)
+    source, kept_scale = _source(
+        p_ptr, seed_ptr, step_ptr, site, bits_ptr, pitch, bh, h, b, KEEP
+    )  # fmt: skip
     acc = tl.zeros([BM, BLOCK_D], tl.float32)
     total = tl.zeros([BM], tl.float32)
     peak = tl.full([BM], float("-inf"), tl.float32)
-    scale2 = scale * LOG2E
+    # Not 0: a hidden score is -infinity and must stay so.
+    scale2 = tl.maximum(tl.abs(scale) * LOG2E, 1e-30)
     stop = T
     if CAUSAL:
         stop = tl.minimum(T, m0 + BM)
@@ -143,32 +201,35 @@ def forward_kernel(
         if CAUSAL:
             unmasked = m0 // BN * BN
         acc, total, peak = _forward_loop(
-            acc, total, peak, q, k_base, v_base, skt, svt, 0, unmasked, i, T, scale2, h, b,
-            k0, k1, threshold, D, BLOCK_D, BM, BN, CAUSAL, DROPOUT, False, False, PRECISION,
+            acc, total, peak, q, k_base, v_base, skt, svt, 0, unmasked, i, T, scale2, source,
+            D, BLOCK_D, BM, BN, CAUSAL, KEEP, NEGATIVE, False, False, PRECISION,
         )  # fmt: skip
         if CAUSAL or CHECK:
             acc, total, peak = _forward_loop(
-                acc, total, peak, q, k_base, v_base, skt, svt, unmasked, stop, i, T, scale2, h, b,
-                k0, k1, threshold, D, BLOCK_D, BM, BN, CAUSAL, DROPOUT, True, CHECK, PRECISION,
+                acc, total, peak, q, k_base, v_base, skt, svt, unmasked, stop, i, T, scale2, source,
+                D, BLOCK_D, BM, BN, CAUSAL, KEEP, NEGATIVE, True, CHECK, PRECISION,
             )  # fmt: skip
     else:
         acc, total, peak = _forward_loop(
-            acc, total, peak, q, k_base, v_base, skt, svt, 0, stop, i, T, scale2, h, b,
-            k0, k1, threshold, D, BLOCK_D, BM, BN, CAUSAL, DROPOUT, CAUSAL or CHECK, CHECK,
-            PRECISION,
+            acc, total, peak, q, k_base, v_base, skt, svt, 0, stop, i, T, scale2, source,
+            D, BLOCK_D, BM, BN, CAUSAL, KEEP, NEGATIVE, CAUSAL or CHECK, CHECK, PRECISION,
         )  # fmt: skip
     y = acc * (kept_scale / total)[:, None]
     _store_rows(y_ptr + b64 * syb + h64 * syh, i, syt, T, y, D, BLOCK_D, CHECK)
-    lse = (peak + tl.math.log2(total)) * LN2
+    lse = (peak * scale2 + tl.math.log2(total)) * LN2
     tl.store(lse_ptr + bh.to(tl.int64) * T + i, lse, mask=i < T)
 
 
 @triton.jit(do_not_specialize=["BH", "H", "T"])
-def delta_kernel(
-    y_ptr, dy_ptr, delta_ptr, syb, syh, syt, sgb, sgh, sgt, BH, H, T,
-    D: tl.constexpr, BLOCK_D: tl.constexpr, BM: tl.constexpr,
+def row_terms_kernel(
+    y_ptr, dy_ptr, lse_ptr, p_ptr, terms_ptr, pitch, syb, syh, syt, sgb, sgh, sgt, BH, H, T,
+    D: tl.constexpr, BLOCK_D: tl.constexpr, BM: tl.constexpr, KEEP: tl.constexpr,
 ):  # fmt: skip
-    """delta = rowsum(dY * Y), float32 (B, H, T)."""
+    """What the backward tiles need of each query, float32 (B, H, 2, pitch).
+
+    terms[b, h, 0] is lse / ln 2 and terms[b, h, 1] is (1 - p) rowsum(dY * Y). Rows past the end get
+    infinity, which makes their probabilities 0.
+    """
     pid = tl.program_id(0)
     bh = pid % BH
     i = pid // BH * BM + tl.arange(0, BM)
@@ -177,69 +238,63 @@ def delta_kernel(
     y = _load_rows(y_ptr + b * syb + h * syh, i, syt, T, D, BLOCK_D, True)
     dy = _load_rows(dy_ptr + b * sgb + h * sgh, i, sgt, T, D, BLOCK_D, True)
     delta = tl.sum(y.to(tl.float32) * dy.to(tl.float32), 1)
-    tl.store(delta_ptr + bh.to(tl.int64) * T + i, delta, mask=i < T)
+    if KEEP != "all":
+        delta = delta * (1.0 - tl.load(p_ptr).to(tl.float64)).to(tl.float32)
+    lse = tl.load(lse_ptr + bh.to(tl.int64) * T + i, mask=i < T, other=float("inf"))
+    terms = terms_ptr + bh.to(tl.int64) * 2 * pitch
+    tl.store(terms + i, lse * LOG2E)
+    tl.store(terms + pitch + i, delta)
 
 
 @triton.jit
-def _delta(y_base, delta_base, i, sy, T, dy, D: tl.constexpr, BLOCK_D: tl.constexpr,
-           FUSED: tl.constexpr, CHECK: tl.constexpr):  # fmt: skip
-    """rowsum(dY * Y) of the rows i: computed from Y here, or read where `delta_kernel` left it."""
-    if FUSED:
-        y = _load_rows(y_base, i, sy, T, D, BLOCK_D, CHECK)
-        delta = tl.sum(y.to(tl.float32) * dy.to(tl.float32), 1)
-    else:
-        delta = _load_vector(delta_base, i, T, 0.0, CHECK)
-    return delta
+def _load_row_terms(terms, pitch, i):
+    # One load of both: two of them would each be spread over threads that use the same values.
+    return tl.split(tl.load(terms + i[:, None] + tl.arange(0, 2)[None, :] * pitch))
 
 
 @triton.jit
 def _key_value_loop(
-    dk, dv, k, v, q_base, y_base, dy_base, lse_base, delta_base, sq, sy, sg, start, stop,
-    n0, j, T, scale2, h, b, k0, k1, threshold, kept_scale,
+    dk, dv, k, v, q_base, dy_base, terms, pitch_of_terms, sq, sg, start, stop, n0, j, T, scale2,
+    source,
     D: tl.constexpr, BLOCK_D: tl.constexpr, BN: tl.constexpr, BM: tl.constexpr,
-    CAUSAL: tl.constexpr, DROPOUT: tl.constexpr, WORDS: tl.constexpr, FUSED: tl.constexpr,
-    CHECK: tl.constexpr, PRECISION: tl.constexpr,
+    CAUSAL: tl.constexpr, KEEP: tl.constexpr, WORDS: tl.constexpr, CHECK: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Add the query blocks of [start, stop) to dK / scale and dV / kept_scale.
+    """Add the query blocks of [start, stop) to dK / (scale kept_scale) and dV / kept_scale.
 
     Tiles are transposed, [keys, queries], so that both products take them as they are.
     """
     for m0 in range(start, stop, BM):
         i = m0 + tl.arange(0, BM)
         q = _load_rows(q_base, i, sq, T, D, BLOCK_D, CHECK)
-        # Rows past the end get probability 0.
-        lse2 = _load_vector(lse_base, i, T, float("inf"), CHECK) * LOG2E
+        lse2, delta = _load_row_terms(terms, pitch_of_terms, i)
         s = tl.dot(k, tl.trans(q), input_precision=PRECISION)
         probability = tl.math.exp2(s * scale2 - lse2[None, :])
         if CAUSAL:
             probability = tl.where(j[:, None] <= i[None, :], probability, 0.0)
         dy = _load_rows(dy_base, i, sg, T, D, BLOCK_D, CHECK)
         dp = tl.dot(v, tl.trans(dy), input_precision=PRECISION)
-        delta = _delta(y_base, delta_base, i, sy, T, dy, D, BLOCK_D, FUSED, CHECK)
-        if DROPOUT:
-            keep = keep_by_row(n0, i, h, b, k0, k1, threshold, BN, BM, WORDS)
+        if KEEP != "all":
+            keep = _keep_by_row(source, i, n0, BN, BM, KEEP, WORDS)
             kept = tl.where(keep, probability, 0.0)
-            dp = tl.where(keep, dp * kept_scale, 0.0)
         else:
             kept = probability
         dv = tl.dot(kept.to(dy.dtype), dy, dv, input_precision=PRECISION)
-        ds = probability * (dp - delta[None, :])
+        ds = kept * dp - probability * delta[None, :]
         dk = tl.dot(ds.to(q.dtype), q, dk, input_precision=PRECISION)
     return dk, dv
 
 
 @triton.jit
 def _query_loop(
-    dq, q, dy, lse2, delta, k_base, v_base, sk, sv, start, stop, i, T, scale2, h, b,
-    k0, k1, threshold, kept_scale,
+    dq, q, dy, lse2, delta, k_base, v_base, sk, sv, start, stop, i, T, scale2, source,
     D: tl.constexpr, BLOCK_D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-    CAUSAL: tl.constexpr, DROPOUT: tl.constexpr, MASKED: tl.constexpr, CHECK: tl.constexpr,
+    CAUSAL: tl.constexpr, KEEP: tl.constexpr, MASKED: tl.constexpr, CHECK: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Add the key blocks of [start, stop) to dQ / scale."""
-    order = key_of_column(tl.arange(0, BN))
+    """Add the key blocks of [start, stop) to dQ / (scale kept_scale); `delta` is times 1 - p."""
     for n0 in range(start, stop, BN):
-        j = n0 + order
+        j = _keys_of_columns(n0, BN, KEEP)
         k = _load_rows(k_base, j, sk, T, D, BLOCK_D, CHECK)
         v = _load_rows(v_base, j, sv, T, D, BLOCK_D, CHECK)
         s = tl.dot(q, tl.trans(k), input_precision=PRECISION)
@@ -250,9 +305,9 @@ def _query_loop(
             else:
                 probability = tl.where(j[None, :] < T, probability, 0.0)
         dp = tl.dot(dy, tl.trans(v), input_precision=PRECISION)
-        if DROPOUT:
-            keep = keep_by_column(i, n0 // 4, h, b, k0, k1, threshold, BM, BN)
-            dp = tl.where(keep, dp * kept_scale, 0.0)
+        if KEEP != "all":
+            keep = _keep_by_column(source, i, n0, BM, BN, KEEP)
+            dp = tl.where(keep, dp, 0.0)
         ds = probability * (dp - delta[:, None])
         dq = tl.dot(ds.to(k.dtype), k, dq, input_precision=PRECISION)
     return dq
@@ -260,13 +315,13 @@ def _query_loop(
 
 @triton.jit(do_not_specialize=["BH", "H", "T", "site"])
 def backward_kernel(
-    q_ptr, k_ptr, v_ptr, y_ptr, dy_ptr, lse_ptr, delta_ptr, dq_ptr, dk_ptr, dv_ptr,
-    p_ptr, seed_ptr, step_ptr, site,
-    sqb, sqh, sqt, skb, skh, skt, svb, svh, svt, syb, syh, syt, sgb, sgh, sgt,
+    q_ptr, k_ptr, v_ptr, dy_ptr, terms_ptr, pitch_of_terms, dq_ptr, dk_ptr, dv_ptr,
+    p_ptr, seed_ptr, step_ptr, site, bits_ptr, pitch,
+    sqb, sqh, sqt, skb, skh, skt, svb, svh, svt, sgb, sgh, sgt,
     sdqb, sdqh, sdqt, sdkb, sdkh, sdkt, sdvb, sdvh, sdvt, BH, H, T, scale,
     D: tl.constexpr, BLOCK_D: tl.constexpr, OUTER: tl.constexpr, INNER: tl.constexpr,
-    CAUSAL: tl.constexpr, DROPOUT: tl.constexpr, WORDS: tl.constexpr, FUSED: tl.constexpr,
-    SPLIT: tl.constexpr, CHECK: tl.constexpr, PRECISION: tl.constexpr, KINDS: tl.constexpr,
+    CAUSAL: tl.constexpr, KEEP: tl.constexpr, WORDS: tl.constexpr, SPLIT: tl.constexpr,
+    CHECK: tl.constexpr, PRECISION: tl.constexpr, KINDS: tl.constexpr,
 ):  # fmt: skip
     """One program: dK and dV of OUTER keys, or dQ of OUTER queries, of one head.
 
@@ -283,17 +338,11 @@ def backward_kernel(
     q_base = q_ptr + b64 * sqb + h64 * sqh
     k_base = k_ptr + b64 * skb + h64 * skh
     v_base = v_ptr + b64 * svb + h64 * svh
-    y_base = y_ptr + b64 * syb + h64 * syh
     dy_base = dy_ptr + b64 * sgb + h64 * sgh
-    lse_base = lse_ptr + bh.to(tl.int64) * T
-    delta_base = delta_ptr + bh.to(tl.int64) * T
-    k0 = tl.full((), 0, tl.uint32)
-    k1 = tl.full((), 0, tl.uint32)
-    threshold = tl.full((), 0, tl.uint32)
-    kept_scale = 1.0
-    if DROPOUT:
-        k0, k1 = stream_key(seed_ptr, step_ptr, site, 4)
-        threshold, kept_scale = drop_threshold(p_ptr)
+    terms = terms_ptr + bh.to(tl.int64) * 2 * pitch_of_terms
+    source, kept_scale = _source(
+        p_ptr, seed_ptr, step_ptr, site, bits_ptr, pitch, bh, h, b, KEEP
+    )  # fmt: skip
     scale2 = scale * LOG2E
     if KINDS == "both":
         block = slot // 2
@@ -303,7 +352,7 @@ def backward_kernel(
         for_keys = KINDS == "keys"
     if for_keys:
         n0 = block * OUTER
-        j = n0 + key_of_row(tl.arange(0, OUTER), OUTER, WORDS)
+        j = _keys_of_rows(n0, OUTER, KEEP, WORDS)
         k = _load_rows(k_base, j, skt, T, D, BLOCK_D, CHECK)
         v = _load_rows(v_base, j, svt, T, D, BLOCK_D, CHECK)
         dk = tl.zeros([OUTER, BLOCK_D], tl.float32)
@@ -315,22 +364,22 @@ def backward_kernel(
             # From here on every query of the tile comes after every key of the block.
             unmasked = tl.minimum(tl.cdiv(n0 + OUTER, INNER) * INNER, tl.cdiv(T, INNER) * INNER)
             dk, dv = _key_value_loop(
-                dk, dv, k, v, q_base, y_base, dy_base, lse_base, delta_base, sqt, syt, sgt,
-                start, unmasked, n0, j, T, scale2, h, b, k0, k1, threshold, kept_scale,
-                D, BLOCK_D, OUTER, INNER, True, DROPOUT, WORDS, FUSED, CHECK, PRECISION,
+                dk, dv, k, v, q_base, dy_base, terms, pitch_of_terms, sqt, sgt, start, unmasked,
+                n0, j, T, scale2, source, D, BLOCK_D, OUTER, INNER, True, KEEP, WORDS, CHECK,
+                PRECISION,
             )  # fmt: skip
             dk, dv = _key_value_loop(
-                dk, dv, k, v, q_base, y_base, dy_base, lse_base, delta_base, sqt, syt, sgt,
-                unmasked, T, n0, j, T, scale2, h, b, k0, k1, threshold, kept_scale,
-                D, BLOCK_D, OUTER, INNER, False, DROPOUT, WORDS, FUSED, CHECK, PRECISION,
+                dk, dv, k, v, q_base, dy_base, terms, pitch_of_terms, sqt, sgt, unmasked, T,
+                n0, j, T, scale2, source, D, BLOCK_D, OUTER, INNER, False, KEEP, WORDS, CHECK,
+                PRECISION,
             )  # fmt: skip
         else:
             dk, dv = _key_value_loop(
-                dk, dv, k, v, q_base, y_base, dy_base, lse_base, delta_base, sqt, syt, sgt,
-                start, T, n0, j, T, scale2, h, b, k0, k1, threshold, kept_scale,
-                D, BLOCK_D, OUTER, INNER, CAUSAL, DROPOUT, WORDS, FUSED, CHECK, PRECISION,
+                dk, dv, k, v, q_base, dy_base, terms, pitch_of_terms, sqt, sgt, start, T,
+                n0, j, T, scale2, source, D, BLOCK_D, OUTER, INNER, CAUSAL, KEEP, WORDS, CHECK,
+                PRECISION,
             )  # fmt: skip
-        dk = dk * scale
+        dk = dk * (scale * kept_scale)
         dv = dv * kept_scale
         _store_rows(dk_ptr + b64 * sdkb + h64 * sdkh, j, sdkt, T, dk, D, BLOCK_D, CHECK)
         _store_rows(dv_ptr + b64 * sdvb + h64 * sdvh, j, sdvt, T, dv, D, BLOCK_D, CHECK)
@@ -341,8 +390,7 @@ def backward_kernel(
         i = m0 + tl.arange(0, OUTER)
         q = _load_rows(q_base, i, sqt, T, D, BLOCK_D, CHECK)
         dy = _load_rows(dy_base, i, sgt, T, D, BLOCK_D, CHECK)
-        lse2 = _load_vector(lse_base, i, T, float("inf"), CHECK) * LOG2E
-        delta = _delta(y_base, delta_base, i, syt, T, dy, D, BLOCK_D, FUSED, CHECK)
+        lse2, delta = _load_row_terms(terms, pitch_of_terms, i)
         dq = tl.zeros([OUTER, BLOCK_D], tl.float32)
         stop = T
         if CAUSAL:
@@ -352,21 +400,20 @@ def backward_kernel(
             if CAUSAL:
                 unmasked = m0 // INNER * INNER
             dq = _query_loop(
-                dq, q, dy, lse2, delta, k_base, v_base, skt, svt, 0, unmasked, i, T, scale2, h, b,
-                k0, k1, threshold, kept_scale, D, BLOCK_D, OUTER, INNER, CAUSAL, DROPOUT,
+                dq, q, dy, lse2, delta, k_base, v_base, skt, svt, 0, unmasked, i, T, scale2,
+                source, D, BLOCK_D, OUTER, INNER, CAUSAL, KEEP,
                 False, False, PRECISION,
             )  # fmt: skip
             if CAUSAL or CHECK:
                 dq = _query_loop(
                     dq, q, dy, lse2, delta, k_base, v_base, skt, svt, unmasked, stop, i, T,
-                    scale2, h, b, k0, k1, threshold, kept_scale, D, BLOCK_D, OUTER, INNER, CAUSAL,
-                    DROPOUT, True, CHECK, PRECISION,
+                    scale2, source, D, BLOCK_D, OUTER, INNER, CAUSAL, KEEP, True, CHECK, PRECISION,
                 )  # fmt: skip
         else:
             dq = _query_loop(
-                dq, q, dy, lse2, delta, k_base, v_base, skt, svt, 0, stop, i, T, scale2, h, b,
-                k0, k1, threshold, kept_scale, D, BLOCK_D, OUTER, INNER, CAUSAL, DROPOUT,
+                dq, q, dy, lse2, delta, k_base, v_base, skt, svt, 0, stop, i, T, scale2,
+                source, D, BLOCK_D, OUTER, INNER, CAUSAL, KEEP,
                 CAUSAL or CHECK, CHECK, PRECISION,
             )  # fmt: skip
-        dq = dq * scale
+        dq = dq * (scale * kept_scale)
         _store_rows(dq_ptr + b64 * sdqb + h64 * sdqh, i, sdqt, T, dq, D, BLOCK_D, CHECK)

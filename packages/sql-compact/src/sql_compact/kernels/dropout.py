@@ -13,9 +13,8 @@ from .philox import MAX_INDICES, keep_mask
 GROUPS_PER_PROGRAM = 1024
 
 
-def _check(p: torch.Tensor, seed: torch.Tensor, step: torch.Tensor, shape: Sequence[int]) -> None:
-    if not 1 <= len(shape) <= MAX_INDICES:
-        raise ShapeError(f"a dropout mask has one to four axes, not {tuple(shape)}")
+def check_scalars(p: torch.Tensor, seed: torch.Tensor, step: torch.Tensor) -> None:
+    """Raise ShapeError or DTypeError unless these are 0-d tensors of one device that fit."""
     if p.numel() != 1 or seed.numel() != 1 or step.numel() != 1:
         raise ShapeError(
             "dropout p, seed and step must be 0-d tensors, got shapes "
@@ -31,6 +30,12 @@ def _check(p: torch.Tensor, seed: torch.Tensor, step: torch.Tensor, shape: Seque
             "dropout needs a floating p and int64 seed and step, got "
             f"{p.dtype}, {seed.dtype} and {step.dtype}"
         )
+
+
+def _check(p: torch.Tensor, seed: torch.Tensor, step: torch.Tensor, shape: Sequence[int]) -> None:
+    if not 1 <= len(shape) <= MAX_INDICES:
+        raise ShapeError(f"a dropout mask has one to four axes, not {tuple(shape)}")
+    check_scalars(p, seed, step)
 
 
 def launch_dropout_mask(

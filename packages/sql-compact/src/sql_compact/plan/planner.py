@@ -7,10 +7,12 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 from datafusion import DataFrame, SessionContext
+from datafusion.catalog import Schema
 from datafusion.substrait import Consumer, Producer, Serde
 
-from ..errors import CompactError, InvalidSQL, UnknownColumn, UnknownTable, UnsupportedSQL
+from ..errors import UnsupportedSQL
 from ..functions.udf import register_functions
+from .messages import typed_error
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +43,28 @@ class Planner:
         """The schema of a table, None if there is none of that name."""
         return self._schemas.get(name)
 
-    def add_table(self, name: str, schema: pa.Schema) -> None:
-        """Make ``name`` known, replacing a table of that name."""
+    def add_table(self, name: str, schema: pa.Schema, namespace: str | None = None) -> None:
+        """Make ``name`` known, replacing a table of that name.
+
+        Args:
+            namespace: the SQL schema the table is in, the part of the name before its dot.
+        """
         self.drop_table(name)
         empty = pa.RecordBatch.from_pylist([], schema=schema)
         self._session.register_record_batches(_quoted(name), [[empty]])
         self._schemas[name] = schema
+        if namespace is not None:
+            self._add_to_namespace(name, namespace)
+
+    def _add_to_namespace(self, name: str, namespace: str) -> None:
+        catalog = self._session.catalog()
+        if namespace not in catalog.schema_names():
+            catalog.register_schema(namespace, Schema.memory_schema(self._session))
+        schema = catalog.schema(namespace)
+        local = name.removeprefix(f"{namespace}.")
+        if local in schema.table_names():
+            schema.deregister_table(local)
+        schema.register_table(local, catalog.schema().table(name))
 
     def drop_table(self, name: str) -> None:
         if self._schemas.pop(name, None) is not None:
@@ -60,17 +78,20 @@ class Planner:
         """
         try:
             frame = self._session.sql(sql)
+        except Exception as error:
+            raise typed_error(error, sql) from error
+        try:
             plan = Producer.to_substrait_plan(frame.optimized_logical_plan(), self._session)
             return Planned(plan.encode(), frame.schema(), _has_not_in(frame, sql))
         except Exception as error:
-            raise _typed(error, sql) from error
+            raise _not_handed_over(error) from error
 
     def logical_plan(self, sql: str) -> str:
         """The query's plan before optimization, with schemas, as text."""
         try:
             return self._session.sql(sql).logical_plan().display_indent_schema()
         except Exception as error:
-            raise _typed(error, sql) from error
+            raise typed_error(error, sql) from error
 
     def schema_of_plan(self, message: bytes) -> pa.Schema:
         """Output schema of a serialized plan."""
@@ -84,32 +105,14 @@ def _has_not_in(frame: DataFrame, sql: str) -> bool:
     return "NOT IN (<subquery>)" in frame.logical_plan().display_indent()
 
 
+def _not_handed_over(error: Exception) -> UnsupportedSQL:
+    """DataFusion plans the query, but its plan has no form outside DataFusion."""
+    message = str(error).replace("DataFusion error: ", "").split("\n")[0]
+    return UnsupportedSQL("plan", f"DataFusion cannot hand it over: {message}")
+
+
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-_KINDS: tuple[tuple[str, type[CompactError]], ...] = (
-    (r"table '.*?' not found|No table named", UnknownTable),
-    (r"No field named|Schema error", UnknownColumn),
-)
-
-
 _NOT_IN = re.compile(r"\bNOT\s+IN\b", re.IGNORECASE)
-_NOT_IMPLEMENTED = re.compile(r'NotImplemented\("(.*)"\)|feature is not implemented: ([^\n]*)')
-
-
-def _typed(error: Exception, sql: str) -> CompactError:
-    if isinstance(error, CompactError):
-        return error
-    message = str(error).replace("DataFusion error: ", "")
-    excerpt = sql if len(sql) <= 300 else sql[:300] + " ..."
-    unsupported = _NOT_IMPLEMENTED.search(message)
-    if unsupported:
-        return UnsupportedSQL(
-            next(filter(None, unsupported.groups())),
-            f"DataFusion cannot hand over a plan with it, in: {excerpt}",
-        )
-    for pattern, kind in _KINDS:
-        if re.search(pattern, message):
-            return kind(f"{message}\nin: {excerpt}")
-    return InvalidSQL(f"{message}\nin: {excerpt}")

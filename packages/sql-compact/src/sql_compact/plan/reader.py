@@ -277,11 +277,20 @@ class _Reader:
             return n.Literal(stamp.value, pa.timestamp(unit, tz=zone))
         if kind == "var_char":
             return n.Literal(message.var_char.value, pa.string())
+        if kind == "interval_compound":
+            return n.Literal(_interval(message.interval_compound), pa.month_day_nano_interval())
         name = _LITERAL_TYPES.get(kind, kind)
         if name not in _SCALAR_TYPES:
             raise UnsupportedSQL(f"literal of type {kind}", "this type of literal is not read")
         variation = message.type_variation_reference
         return n.Literal(getattr(message, kind), _variation(name, variation))
+
+
+def _interval(message) -> tuple[int, int, int]:
+    """Months, days and nanoseconds."""
+    months, rest = message.interval_year_to_month, message.interval_day_to_second
+    fraction = rest.subseconds * 10 ** (9 - rest.precision)
+    return months.years * 12 + months.months, rest.days, rest.seconds * 10**9 + fraction
 
 
 def _variation(name: str, variation: int) -> pa.DataType:
@@ -302,4 +311,6 @@ def _type(message) -> pa.DataType:
         return pa.decimal128(message.decimal.precision, message.decimal.scale)
     if kind == "varchar":
         return pa.string()
+    if kind == "interval_compound":
+        return pa.month_day_nano_interval()
     raise UnsupportedSQL(f"type {kind}", "this type is not read")

@@ -82,9 +82,13 @@ class Aggregates:
         if isinstance(column, Values):
             value = scalar_value(column.value.node)
             if value is None:
+                coded = self._expressions.over_domain(expression, relation)
+                if coded is not None:
+                    return coded
                 raise UnsupportedSQL(
                     "GROUP BY",
-                    "a group key must be a dimension, a column with a declared domain, or boolean",
+                    "a group key must be a dimension, a column with a declared domain, an "
+                    "expression of one of these, or boolean",
                     "Declare the column's domain when registering its table",
                 )
             domain = Explicit(np.asarray([value], dtype=column.value.dtype.numpy))

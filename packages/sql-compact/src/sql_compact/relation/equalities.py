@@ -18,6 +18,9 @@ from ..plan import nodes as n
 from ..tensor.labelled import Axis, Tensor, TensorBuilder
 from .model import Coded, Column, Coordinate, Relation, Values, bind, rename
 
+#: Conditions that can be structure.
+EQUALITIES = ("equal", "is_not_distinct_from")
+
 
 def conjuncts(expression: n.Expression | None) -> list[n.Expression]:
     """The operands of nested ANDs."""
@@ -37,7 +40,7 @@ def equate(
 
     Among two candidates the later row axis goes, so the left side of a join keeps its own.
     """
-    if not isinstance(condition, n.Call) or condition.name not in ("equal", "is_not_distinct_from"):
+    if not isinstance(condition, n.Call) or condition.name not in EQUALITIES:
         return None
     left, right = condition.arguments
     if isinstance(right, n.ColumnRef) and isinstance(left, n.Literal):

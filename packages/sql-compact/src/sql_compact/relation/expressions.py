@@ -19,6 +19,7 @@ from ..functions.registry import ScalarFunction, scalar_function
 from ..plan import nodes as n
 from ..tensor.graph import scalar_value
 from ..tensor.labelled import Tensor, TensorBuilder
+from .domain_expressions import DomainExpressions
 from .equalities import literal_value
 from .model import Coded, Column, Coordinate, Relation, Values, nullable
 
@@ -32,6 +33,7 @@ class Expressions:
     def __init__(self, builder: TensorBuilder, window: _WindowEvaluator) -> None:
         self._b = builder
         self._window = window
+        self._domains = DomainExpressions(builder)
 
     # --- columns ----------------------------------------------------------------------
 
@@ -88,6 +90,23 @@ class Expressions:
         Raises:
             UnsupportedSQL: it uses a function or type that does not fold.
         """
+        try:
+            return self._evaluate(expression, relation)
+        except UnsupportedSQL:
+            column = self._domains.evaluate(expression, relation)
+            if column is None:
+                raise
+            return column
+
+    def over_domain(self, expression: n.Expression, relation: Relation) -> Column | None:
+        """An expression of one coordinate or bounded column, as a column with a domain.
+
+        None if it reads anything else or its results have no domain.
+        """
+        column = self._domains.evaluate(expression, relation)
+        return None if isinstance(column, Values) else column
+
+    def _evaluate(self, expression: n.Expression, relation: Relation) -> Column:
         match expression:
             case n.ColumnRef(index):
                 return relation.columns[index]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -10,6 +10,7 @@ import pyarrow as pa
 from ..domain import Explicit
 from ..dtypes import DType, dtype_of_arrow
 from ..errors import UnknownColumn, UnknownTable, UnsupportedSQL
+from ..ordering import OrderKey, Step
 from ..plan import nodes as n
 from ..tensor.labelled import TensorBuilder
 from .aggregates import Aggregates
@@ -36,6 +37,59 @@ class Folder:
         """
         return Table(query.names, self._fold(query.root, catalog))
 
+    def fold_ordered(self, query: n.Query, catalog: Mapping[str, Table]) -> Table:
+        """The query as a table whose ORDER BY, LIMIT and OFFSET are left to its rows.
+
+        Raises:
+            As :meth:`fold`.
+        """
+        bag, _, steps = self._fold_top(query.root, catalog)
+        return Table(query.names, bag, steps)
+
+    def _fold_top(
+        self, plan: n.Plan, catalog: Mapping[str, Table]
+    ) -> tuple[Bag, int, tuple[Step, ...]]:
+        """A plan, how many hidden columns of sort keys follow its own, and the steps by them.
+
+        What is computed from each row by itself may as well be computed before ordering.
+        """
+        match plan:
+            case n.Sort(source, keys):
+                bag, hidden, steps = self._fold_top(source, catalog)
+                expressions = tuple(k.expression for k in keys)
+                bag = self._with_computed(bag, expressions, catalog)
+                order = tuple(
+                    OrderKey(hidden + i, key.descending, key.nulls_first)
+                    for i, key in enumerate(keys)
+                )
+                return bag, hidden + len(keys), (*steps, Step(order))
+            case n.Fetch(source, offset, count):
+                bag, hidden, steps = self._fold_top(source, catalog)
+                if steps and not steps[-1].restricts:
+                    return bag, hidden, (*steps[:-1], Step(steps[-1].keys, offset, count))
+                return bag, hidden, (*steps, Step((), offset, count))
+            case n.Emit(source, columns):
+                bag, hidden, steps = self._fold_top(source, catalog)
+                places = (*columns, *_last(bag, hidden))
+                return _pick(bag, places), hidden, steps
+            case n.Project(source, expressions):
+                bag, hidden, steps = self._fold_top(source, catalog)
+                if any(step.restricts for step in steps) and any(map(_has_window, expressions)):
+                    raise _limit_inside()
+                keys = _last(bag, hidden)
+                bag = self._with_computed(bag, expressions, catalog)
+                total = len(bag.parts[0].columns)
+                own = [i for i in range(total) if i not in keys]
+                return _pick(bag, (*own, *keys)), hidden, steps
+        return self._fold(plan, catalog), 0, ()
+
+    def _with_computed(
+        self, bag: Bag, expressions: tuple[n.Expression, ...], catalog: Mapping[str, Table]
+    ) -> Bag:
+        width = len(bag.parts[0].columns)
+        bag, expressions = self._with_subqueries(bag, expressions, catalog)
+        return bag.map(lambda r: self._project(r, expressions, width))
+
     def _fold(self, plan: n.Plan, catalog: Mapping[str, Table]) -> Bag:
         match plan:
             case n.Read():
@@ -43,14 +97,9 @@ class Folder:
             case n.Values():
                 return self._values(plan)
             case n.Emit(source, columns):
-                return self._fold(source, catalog).map(
-                    lambda r: r.with_columns(tuple(r.columns[i] for i in columns))
-                )
+                return _pick(self._fold(source, catalog), columns)
             case n.Project(source, expressions):
-                bag = self._fold(source, catalog)
-                width = len(bag.parts[0].columns)
-                bag, expressions = self._with_subqueries(bag, expressions, catalog)
-                return bag.map(lambda r: self._project(r, expressions, width))
+                return self._with_computed(self._fold(source, catalog), expressions, catalog)
             case n.Filter(source, condition):
                 bag = self._fold(source, catalog)
                 width = len(bag.parts[0].columns)
@@ -63,10 +112,10 @@ class Folder:
                 return self._aggregate(plan, catalog)
             case n.UnionAll(inputs):
                 return Bag(tuple(p for i in inputs for p in self._fold(i, catalog).parts))
-            case n.Sort():
-                raise UnsupportedSQL("ORDER BY", "dense arrays have no row order inside a query")
+            case n.Sort(source):
+                return self._fold(source, catalog)  # the order of a subquery's rows means nothing
             case n.Fetch():
-                raise UnsupportedSQL("LIMIT", "dense arrays have no row order inside a query")
+                raise _limit_inside()
         raise UnsupportedSQL("plan", f"{type(plan).__name__} is not folded")
 
     def _project(
@@ -169,6 +218,36 @@ class Folder:
             else:
                 columns.append(Values(self._b.constant(0, dtype)))
         return Relation((), tuple(columns), self._b.constant(False, DType.BOOL))
+
+
+def _limit_inside() -> UnsupportedSQL:
+    return UnsupportedSQL(
+        "LIMIT",
+        "inside a query it selects rows by an order that dense arrays do not have",
+        "Use it at the end of the whole query",
+    )
+
+
+def _has_window(expression: n.Expression) -> bool:
+    found = isinstance(expression, n.Window)
+
+    def visit(operand: n.Expression) -> n.Expression:
+        nonlocal found
+        found = found or _has_window(operand)
+        return operand
+
+    n.map_operands(expression, visit)
+    return found
+
+
+def _pick(bag: Bag, places: Sequence[int]) -> Bag:
+    return bag.map(lambda r: r.with_columns(tuple(r.columns[i] for i in places)))
+
+
+def _last(bag: Bag, count: int) -> range:
+    """Positions of the last ``count`` columns."""
+    width = len(bag.parts[0].columns)
+    return range(width - count, width)
 
 
 def _is_text(kind: pa.DataType) -> bool:

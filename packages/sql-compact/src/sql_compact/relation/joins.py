@@ -9,7 +9,7 @@ from ..dtypes import DType
 from ..errors import UnsupportedSQL
 from ..plan import nodes as n
 from ..tensor.labelled import Axis, Tensor, TensorBuilder
-from .equalities import conjuncts, equate
+from .equalities import EQUALITIES, conjuncts, equate
 from .expressions import Expressions
 from .model import Bag, Coded, Column, Coordinate, Relation, Values, nullable
 
@@ -37,7 +37,9 @@ class Joins:
     ) -> Relation:
         """Impose structural equalities first: they shrink what the others are evaluated on."""
         residual = []
+        width = len(relation.columns)
         for condition in conditions:
+            relation, condition = self._with_sides(relation, condition)
             equated = equate(self._b, relation, condition, free)
             if equated is None:
                 residual.append(condition)
@@ -48,7 +50,26 @@ class Joins:
             present = self._b.known_mask(self._b.conjunction((relation.present, mask)))
             columns = _without_nulls(relation.columns, condition)
             relation = Relation(relation.axes, columns, present)
-        return relation
+        return relation.with_columns(relation.columns[:width])
+
+    def _with_sides(
+        self, relation: Relation, condition: n.Expression
+    ) -> tuple[Relation, n.Expression]:
+        """An equality's computed sides as further columns, where they have a domain.
+
+        ``a.time = b.time + INTERVAL '1 year'`` then reads one axis at positions of the other.
+        """
+        if not isinstance(condition, n.Call) or condition.name not in EQUALITIES:
+            return relation, condition
+        sides = list(condition.arguments)
+        for i, side in enumerate(sides):
+            if isinstance(side, n.ColumnRef | n.Literal):
+                continue
+            column = self._expressions.over_domain(side, relation)
+            if column is not None:
+                sides[i] = n.ColumnRef(len(relation.columns))
+                relation = relation.with_columns((*relation.columns, column))
+        return relation, n.Call(condition.name, tuple(sides))
 
     def join(self, kind: n.JoinKind, left: Bag, right: Bag, condition: n.Expression | None) -> Bag:
         """Join two bags; equal dims become one axis, other conditions a mask."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ..domain import Domain
+from ..ordering import Step
 from ..tensor.labelled import Axis, Tensor, TensorBuilder
 
 
@@ -76,10 +77,16 @@ class Bag:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A named, folded table: what a query's FROM reads."""
+    """A folded table: what a query's FROM reads, or what a query returns.
+
+    Attributes:
+        steps: how a query's rows are ordered and limited, by the hidden columns that then
+            follow the named ones.
+    """
 
     names: tuple[str, ...]
     bag: Bag
+    steps: tuple[Step, ...] = ()
 
 
 def map_tensors(
