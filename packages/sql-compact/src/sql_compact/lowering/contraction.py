@@ -20,14 +20,12 @@ def contract(
     left: tuple[int, ...],
     right: tuple[int, ...],
     rank: int,
-    bfloat16: bool,
 ) -> torch.Tensor:
     """Sum of ``a * b`` over the iteration axes that are not output axes.
 
     Args:
         left, right: iteration axis of each axis of ``a`` and of ``b``.
         rank: the first ``rank`` iteration axes are the output's, in order.
-        bfloat16: round float32 operands to bfloat16; products accumulate in float32.
     """
     a, left = _sum_alone(a, left, right, rank)
     b, right = _sum_alone(b, right, left, rank)
@@ -48,9 +46,9 @@ def contract(
     m, k, n = extent(rows), extent(summed), extent(columns)
     if batch:
         g = extent(batch)
-        product = _matmul(a.reshape(g, m, k), b.reshape(g, k, n), bfloat16)
+        product = torch.bmm(a.reshape(g, m, k), b.reshape(g, k, n))
     else:
-        product = _matmul(a.reshape(m, k), b.reshape(k, n), bfloat16)
+        product = torch.mm(a.reshape(m, k), b.reshape(k, n))
     order = [*batch, *rows, *columns]
     product = product.reshape([sizes[x] for x in order])
     if order == sorted(order):
@@ -66,10 +64,3 @@ def _sum_alone(
     if not alone:
         return a, axes
     return a.sum(dim=alone), tuple(x for i, x in enumerate(axes) if i not in alone)
-
-
-def _matmul(a: torch.Tensor, b: torch.Tensor, bfloat16: bool) -> torch.Tensor:
-    if bfloat16 and a.dtype == torch.float32:
-        product = torch.matmul(a.to(torch.bfloat16), b.to(torch.bfloat16))
-        return product.to(torch.float32)
-    return torch.matmul(a, b)

@@ -63,6 +63,8 @@ class _Lowering:
         self._root = torch.nn.Module()
         self._values: dict[int, fx.Node | bool | int | float] = {}
         self._fused: dict[object, fx.Node] = {}
+        #: Results of products in bfloat16, before they are widened.
+        self._narrow: dict[int, fx.Node] = {}
 
     def run(self, outputs: Sequence[Node]) -> LoweredProgram:
         order = schedule(outputs)
@@ -162,15 +164,46 @@ class _Lowering:
 
     def _contract(self, node: Node):
         left, right = node.operands
-        return self._call(
-            contract,
-            self._tensor(left.node),
-            self._tensor(right.node),
-            left.axes,
-            right.axes,
-            node.rank,
-            self._precision is Precision.BFLOAT16,
-        )
+        a, b = self._factor(left.node), self._factor(right.node)
+        return self._product(node, self._call(contract, a, b, left.axes, right.axes, node.rank))
+
+    def _product(self, node: Node, value: fx.Node) -> fx.Node:
+        """The result of a product in the policy's type, and the node's value made of it."""
+        if not self._is_narrow(node):
+            return value
+        self._narrow[node.index] = value
+        return self._call(operations.cast, value, torch.float32)
+
+    def _is_narrow(self, node: Node) -> bool:
+        return self._precision is Precision.BFLOAT16 and node.dtype is DType.FLOAT32
+
+    def _factor(self, node: Node) -> fx.Node:
+        """The node's value in the type that products run in.
+
+        Views of a bfloat16 product are taken of the product itself, not of its float32 form.
+        """
+        if not self._is_narrow(node):
+            return self._tensor(node)
+        if node.index not in self._narrow:
+            self._narrow[node.index] = self._narrowed(node)
+        return self._narrow[node.index]
+
+    def _narrowed(self, node: Node) -> fx.Node:
+        source = node.operands[0].node if len(node.operands) == 1 else None
+        if source is not None and self._has_narrow(source):
+            if node.op is Op.SLICE:
+                return self._call(torch.select, self._factor(source), *node.attributes)
+            if node.op is Op.MAP and node.attributes == "broadcast":
+                view = self._view(self._factor(source), node.operands[0].axes, node.rank)
+                return self._call(operations.expand, view, node.shape)
+        return self._call(operations.cast, self._tensor(node), torch.bfloat16)
+
+    def _has_narrow(self, node: Node) -> bool:
+        """Whether the node is a product in bfloat16, or a view of one."""
+        if node.index in self._narrow:
+            return True
+        is_view = node.op is Op.SLICE or (node.op is Op.MAP and node.attributes == "broadcast")
+        return is_view and self._has_narrow(node.operands[0].node)
 
     def _gather(self, node: Node):
         value, index = node.operands
@@ -205,22 +238,40 @@ class _Lowering:
     def _attention(self, node: Node):
         """One result of a fused operation, which runs once for all its results."""
         call = node.attributes
-        key = (
-            call.result in ("y", "lse"),
-            tuple((o.node.index, o.axes) for o in node.operands),
-            replace(call, result=""),
-        )
+        forward = call.result in ("y", "lse")
+        fused = self._fused_call(node, forward)
+        results = ("y", "lse") if forward else ("dq", "dk", "dv")
+        value = self._call(operator.getitem, fused, results.index(call.result))
+        return value if call.result == "lse" else self._product(node, value)
+
+    def _fused_call(self, node: Node, forward: bool) -> fx.Node:
+        operands = tuple(o.node.index for o in node.operands)
+        key = (forward, operands, replace(node.attributes, result=""))
         if key not in self._fused:
-            operands = [self._values[o.node.index] for o in node.operands]
+            function = operations.attention if forward else operations.attention_backward
+            tensors, settings = self._attention_arguments(node, 3 if forward else 6)
+            self._fused[key] = self._call(function, *tensors, *settings)
+        return self._fused[key]
+
+    def _attention_arguments(self, node: Node, count: int) -> tuple[list[fx.Node], tuple]:
+        """The first ``count`` operands, and what else a fused attention takes."""
+        call, nodes = node.attributes, [o.node for o in node.operands]
+        tensors = [self._tensor(n) if n.rank == 3 else self._factor(n) for n in nodes[:count]]
+        batch, heads, keys, _ = nodes[count - 1].shape
+        keep = self._keep(nodes[count:], (batch, heads, keys), call.causal)
+        return tensors, (keep, call.scale, call.causal, self._precision.value)
+
+    def _keep(self, scalars: Sequence[Node], sizes: tuple[int, int, int], causal: bool):
+        """What dropout keeps, made once for the forward and the backward operation."""
+        if not scalars:
+            return None
+        key = (tuple(n.index for n in scalars), sizes)
+        if key not in self._fused:
+            values = [self._values[n.index] for n in scalars]
             self._fused[key] = self._call(
-                operations.attention if key[0] else operations.attention_backward,
-                *operands,
-                call.scale,
-                call.causal,
-                self._precision.value,
+                operations.attention_keep, *values, sizes, causal, self._device
             )
-        results = ("y", "lse") if key[0] else ("dq", "dk", "dv")
-        return self._call(operator.getitem, self._fused[key], results.index(call.result))
+        return self._fused[key]
 
     def _dropout(self, node: Node):
         scalars = [self._values[o.node.index] for o in node.operands]

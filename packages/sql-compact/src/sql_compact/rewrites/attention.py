@@ -417,9 +417,7 @@ def _two_terms(
     summed = match_sum(rewriter, correction)
     if summed is None or len(summed[1]) != 1:
         return None
-    value = Tensor(
-        summed[0].node, tuple(j if a is summed[1][0] else a for a in summed[0].axes)
-    )
+    value = Tensor(summed[0].node, tuple(j if a is summed[1][0] else a for a in summed[0].axes))
     own, value = _unmask(rewriter, value)
     weighted = monomial(rewriter, value)
     if _causality(rewriter, own, i, j) is not forward.causal:
@@ -481,9 +479,7 @@ def _is_kept(
     if {t.node: p for t, p in factors.powers.items()} != expected:
         return False
     here = _relabelled(forward.total, forward, labels)
-    return here in factors.powers and all(
-        set(t.axes) <= set(labels) for t in factors.powers
-    )
+    return here in factors.powers and all(set(t.axes) <= set(labels) for t in factors.powers)
 
 
 def _relabelled(tensor: Tensor, forward: _Forward, labels: tuple[Axis, ...]) -> Tensor:
@@ -491,9 +487,7 @@ def _relabelled(tensor: Tensor, forward: _Forward, labels: tuple[Axis, ...]) -> 
     return Tensor(tensor.node, tuple(names[a] for a in tensor.axes))
 
 
-def _relabel(
-    tensor: Tensor, forward: _Forward, labels: tuple[Axis, ...], width: Axis
-) -> Tensor:
+def _relabel(tensor: Tensor, forward: _Forward, labels: tuple[Axis, ...], width: Axis) -> Tensor:
     """q, k or v with the labels that hold here."""
     names = dict(zip(forward.labels, labels, strict=True))
     return Tensor(tensor.node, tuple(names.get(a, width) for a in tensor.axes))
@@ -548,9 +542,13 @@ def _arranged(
     rewriter: Rewriter, node: Node, axes: tuple[Axis, ...], wanted: tuple[Axis, ...]
 ) -> Node:
     if set(axes) != set(wanted):
-        names = dict(zip([a for a in axes if a not in wanted], [
-            a for a in wanted if a not in axes
-        ], strict=True))
+        names = dict(
+            zip(
+                [a for a in axes if a not in wanted],
+                [a for a in wanted if a not in axes],
+                strict=True,
+            )
+        )
         axes = tuple(names.get(a, a) for a in axes)
     return rewriter.builder.arrange(Tensor(node, axes), wanted)
 

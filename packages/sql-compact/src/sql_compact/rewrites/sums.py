@@ -185,6 +185,4 @@ def add(rewriter: Rewriter, a: Tensor, b: Tensor) -> Tensor:
 #: Rules that make one term of two.
 _MERGING = (stack_places, common_factor, add_masked, add_sums)
 
-SUMS = Pass(
-    "sums", {Op.MAP: (*_MERGING, add_to_term), Op.REDUCE: (constant_out_of_sum,)}
-)
+SUMS = Pass("sums", {Op.MAP: (*_MERGING, add_to_term), Op.REDUCE: (constant_out_of_sum,)})
