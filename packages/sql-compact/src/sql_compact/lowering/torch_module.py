@@ -17,9 +17,9 @@ from ..dtypes import DType
 from ..precision import Precision
 from ..tensor.graph import Node, Op, scalar_value
 from ..tensor.maps import TORCH_DTYPES, map_function
-from ..tensor.static import broadcast, reduce_torch
+from ..tensor.static import reduce_torch
 from . import operations
-from .contraction import contract
+from .contraction import Factor, matrix_product
 from .schedule import schedule
 
 #: Functions that are Python operators, which take numbers beside tensors.
@@ -154,18 +154,42 @@ class _Lowering:
         return other.rank > 0 and other.dtype is node.dtype
 
     def _view(self, value: fx.Node, axes: tuple[int, ...], rank: int) -> fx.Node:
-        if axes == tuple(range(rank)) or not axes:
+        """The value with its axes at positions ``axes`` of ``rank``, size 1 elsewhere."""
+        if not axes:
             return value
-        return self._call(broadcast, value, axes, rank)
+        order = tuple(sorted(range(len(axes)), key=axes.__getitem__))
+        value = self._permuted(value, order)
+        for position in range(rank):
+            if position not in axes:
+                value = self._call(torch.unsqueeze, value, position)
+        return value
 
     def _reduce(self, node: Node):
         function, axes = node.attributes
         return self._call(reduce_torch, function, axes, self._tensor(node.operands[0].node))
 
     def _contract(self, node: Node):
-        left, right = node.operands
-        a, b = self._factor(left.node), self._factor(right.node)
-        return self._product(node, self._call(contract, a, b, left.axes, right.axes, node.rank))
+        plan = matrix_product(node)
+        nodes = [o.node for o in node.operands]
+        if plan.swapped:
+            nodes.reverse()
+        left, right = (
+            self._matrix(self._factor(n), factor)
+            for n, factor in zip(nodes, (plan.left, plan.right), strict=True)
+        )
+        value = self._call(torch.bmm if plan.batched else torch.mm, left, right)
+        value = self._call(torch.reshape, value, plan.shape)
+        return self._product(node, self._permuted(value, plan.order))
+
+    def _matrix(self, value: fx.Node, factor: Factor) -> fx.Node:
+        if factor.alone:
+            value = self._call(torch.sum, value, factor.alone)
+        return self._call(torch.reshape, self._permuted(value, factor.order), factor.shape)
+
+    def _permuted(self, value: fx.Node, order: tuple[int, ...]) -> fx.Node:
+        if order == tuple(range(len(order))):
+            return value
+        return self._call(torch.permute, value, order)
 
     def _product(self, node: Node, value: fx.Node) -> fx.Node:
         """The result of a product in the policy's type, and the node's value made of it."""
