@@ -1,5 +1,7 @@
 """What the tests share: programs are legal after every pass, and tensors can be evaluated."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -83,3 +85,47 @@ def bench():
 @pytest.fixture
 def bench_of():
     return Workbench
+
+
+def _close(a, b):
+    if isinstance(a, float) and isinstance(b, float):
+        if math.isnan(a) or math.isnan(b):
+            return math.isnan(a) and math.isnan(b)
+        return math.copysign(1, a) == math.copysign(1, b) and math.isclose(
+            a, b, rel_tol=1e-12, abs_tol=1e-300
+        )
+    return a == b and type(a) is type(b)
+
+
+def _rows(table):
+    return list(zip(*(c.to_pylist() for c in table.columns), strict=True))
+
+
+def _key(row):
+    return [
+        (v is None, f"{v:+.9e}" if isinstance(v, float) else f"{type(v).__name__}{v!r}")
+        for v in row
+    ]
+
+
+def assert_same_rows(ours, theirs, ordered=False):
+    assert ours.column_names == theirs.column_names
+    a, b = _rows(ours), _rows(theirs)
+    if not ordered:
+        a, b = sorted(a, key=_key), sorted(b, key=_key)
+    assert len(a) == len(b), f"{len(a)} rows, not {len(b)}: {a} != {b}"
+    for row, other in zip(a, b, strict=True):
+        assert all(_close(x, y) for x, y in zip(row, other, strict=True)), f"{row} != {other}"
+
+
+@pytest.fixture(scope="session")
+def agree():
+    """``agree(ctx, sql)``: both engines give the same rows; returns them."""
+
+    def check(ctx, sql, ordered=False, params=None):
+        ours = ctx.sql(sql, engine="compact", params=params).to_arrow()
+        theirs = ctx.sql(sql, engine="rows", params=params).to_arrow()
+        assert_same_rows(ours, theirs, ordered)
+        return ours
+
+    return check

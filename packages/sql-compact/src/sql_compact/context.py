@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,6 +32,8 @@ from .tracing import DERIVATIVE, Tracer
 
 #: Prepared queries a context keeps.
 _CACHE_SIZE = 64
+#: Functions of the time of planning: a query that calls one is planned each time.
+_MOVING = re.compile(r"\b(now|today|current_(date|time|timestamp))\b", re.IGNORECASE)
 
 Engine = Literal["auto", "compact", "rows"]
 _ENGINES: tuple[Engine, ...] = ("auto", "compact", "rows")
@@ -270,7 +273,7 @@ class CompactContext:
         layouts = {name: registered.table for name, registered in tables.items()}
         with self._lock:
             prepared = self._cache.pop(statement, None)
-            if prepared is None or prepared.layouts != layouts:
+            if prepared is None or prepared.layouts != layouts or _MOVING.search(statement):
                 tracer = Tracer(layouts, self._precision)
                 table, schema, _ = tracer.trace(statement)
                 prepared = _Prepared(layouts, tracer, table, schema, tuple(_outputs(table)))

@@ -121,7 +121,10 @@ def _dataset_of(
     try:
         if dims is not None:
             array = array.rename(dict(zip(array.dims, dims, strict=True)))
-        return array.assign_coords(coords or {}).to_dataset(name=column)
+        array = array.assign_coords(coords or {})
+        # A Dataset orders its dims by its variables: the array first keeps the array's order.
+        bare = array.drop_vars(list(array.coords)).to_dataset(name=column)
+        return bare.assign_coords(array.coords)
     except ValueError as error:
         raise ShapeError(f"table {name!r}: {error}") from error
 

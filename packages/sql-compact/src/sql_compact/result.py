@@ -374,7 +374,7 @@ def _torch(values: np.ndarray, name: str) -> torch.Tensor:
 def _decode(codes: np.ndarray, domain: Domain) -> np.ndarray:
     if isinstance(domain, Range):
         return (codes + domain.start).astype(domain.dtype.numpy)
-    return domain.values()[codes]
+    return domain.values()[codes.reshape(-1)].reshape(codes.shape)
 
 
 def _both(a: np.ndarray | None, b: np.ndarray | None) -> np.ndarray | None:

@@ -9,6 +9,7 @@ import torch
 
 from .errors import ShapeError, UnknownColumn, UnknownTable
 from .explain import explain_program
+from .lowering.memory import peak_bytes
 from .precision import Precision
 from .program import Output, Program, build_program, matmul_precision
 from .relation.model import Column, Coordinate, Relation, Table, Values
@@ -57,6 +58,10 @@ class DenseProgram:
     def explain(self) -> str:
         """The folded program, one line for each operation."""
         return explain_program(self._program.nodes)
+
+    def peak_bytes(self) -> int:
+        """Estimated peak memory of a run: inputs, outputs, and arrays until their last use."""
+        return peak_bytes(self._program.nodes)
 
 
 class StatementTrace:

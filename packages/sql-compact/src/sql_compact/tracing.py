@@ -104,7 +104,8 @@ class Tracer:
                 if name in keep:
                     kept[name] = table
             planned = self.plan(final)
-            rows = self._folder.fold_ordered(read_plan(planned.message), self._catalog)
+            query = read_plan(planned.message, planned.has_not_in)
+            rows = self._folder.fold_ordered(query, self._catalog)
             return rows, planned.schema, kept
 
     def plan(self, sql: str) -> Planned:

@@ -45,6 +45,8 @@ class Engines:
 
     datasets: Mapping[str, xr.Dataset]
     domains: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    #: How many values a query multiplies with each other at most.
+    magnitude_power: int = 1
     compact: CompactContext = field(init=False)
     rows: SessionContext = field(init=False)
     magnitude: float = field(init=False)
@@ -69,7 +71,8 @@ class Engines:
         theirs = self.rows.sql(expand_macros(sql)).to_arrow_table()
         assert ours.column_names == theirs.column_names
         assert [_plain(f.type) for f in ours.schema] == [_plain(f.type) for f in theirs.schema]
-        assert_same_bag(ours, theirs, ROUNDINGS * np.finfo(float).eps * self.magnitude)
+        tolerance = ROUNDINGS * np.finfo(float).eps * self.magnitude**self.magnitude_power
+        assert_same_bag(ours, theirs, tolerance)
         return ours
 
 

@@ -284,7 +284,11 @@ AGGREGATES = {
     "distinct of union": "SELECT DISTINCT i FROM (SELECT i FROM neg UNION ALL SELECT i FROM gap) q",
     "union": "SELECT i FROM neg UNION SELECT i FROM gap",
     "union of texts": "SELECT name FROM city UNION SELECT name FROM river",
+    "count of null": (
+        "SELECT b, COUNT(NULL) AS c, COUNT(NULLIF(1, 1)) AS d, COUNT(2) AS e FROM x GROUP BY b"
+    ),
     "count distinct": "SELECT COUNT(DISTINCT k) AS c FROM x",
+    "distinct in several": "SELECT SUM(DISTINCT k) AS s, AVG(DISTINCT b) AS a, MAX(t) AS h FROM x",
     "count distinct grouped": "SELECT b, COUNT(DISTINCT k) AS c FROM x GROUP BY b",
     "matrix product": (
         "SELECT x.b, w.c, SUM(x.val * w.val) AS s FROM x JOIN w ON x.t = w.k GROUP BY x.b, w.c"

@@ -4,12 +4,20 @@ The entry point is :class:`TrainingSession`.
 """
 
 from .checkpoint import CheckpointFolder
-from .errors import CheckpointError, NonFiniteState, SessionError
+from .errors import CheckpointError, NonFiniteState, OutOfMemory, SessionError
 from .inputs import BatchInput
 from .optimizers import SGD, AdamW, Lion, Optimizer, ParameterTable
+from .reports import Counters, MemoryUse, StepReport
 from .schedules import Constant, Schedule, StepDecay, WarmupCosine, WarmupLinear
-from .session import Counters, StepReport, TrainingSession
-from .weights import NANOGPT, NameMap, NameRule, export_safetensors, import_safetensors
+from .session import TrainingSession
+from .weights import (
+    NANOGPT,
+    NameMap,
+    NameRule,
+    export_safetensors,
+    import_safetensors,
+    read_safetensors,
+)
 
 __all__ = [
     "NANOGPT",
@@ -21,10 +29,12 @@ __all__ = [
     "Constant",
     "Counters",
     "Lion",
+    "MemoryUse",
     "NameMap",
     "NameRule",
     "NonFiniteState",
     "Optimizer",
+    "OutOfMemory",
     "ParameterTable",
     "Schedule",
     "SessionError",
@@ -35,4 +45,5 @@ __all__ = [
     "WarmupLinear",
     "export_safetensors",
     "import_safetensors",
+    "read_safetensors",
 ]

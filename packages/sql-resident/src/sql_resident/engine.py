@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch
 from sql_compact import DenseProgram, matmul_precision
 
+from .buffers import StateBuffers
+
 
 @dataclass(frozen=True, slots=True)
 class StateSlot:
@@ -19,13 +21,13 @@ class StateSlot:
 
 
 class StepEngine:
-    """Runs a step from the published state into the spare one, and swaps them on demand.
+    """Runs a step from the published state into the spare one; the caller publishes it.
 
     Args:
         program: its first ``scalars`` outputs are single numbers to report; the others
             are the next state.
         slots: where each state array is read and written.
-        state: the initial arrays by slot name; they are not copied.
+        buffers: the state; several engines may share it.
         compiled: compile the whole step (inputs to spare state) once.
     """
 
@@ -33,7 +35,7 @@ class StepEngine:
         self,
         program: DenseProgram,
         slots: Sequence[StateSlot],
-        state: Mapping[str, torch.Tensor],
+        buffers: StateBuffers,
         scalars: int,
         device: torch.device,
         compiled: bool,
@@ -43,8 +45,7 @@ class StepEngine:
         self._scalars = scalars
         self._device = device
         self._compile = compiled
-        self._published = dict(state)
-        self._spare: dict[str, torch.Tensor] | None = None
+        self._state = buffers
         self._buffers: dict[str, torch.Tensor] = {}
         self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
         self._report = torch.zeros(scalars, dtype=torch.float64, device=device)
@@ -52,24 +53,20 @@ class StepEngine:
         #: Compilations (or, uncompiled, lowerings) of the step.
         self.compilations = 0
 
-    @property
-    def published(self) -> Mapping[str, torch.Tensor]:
-        """The current state by slot name."""
-        return self._published
-
     def explain(self) -> str:
         """The folded program."""
         return self._program.explain()
 
-    def replace(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Make other arrays the current state (copied into the buffers)."""
-        for name, tensor in state.items():
-            self._published[name].copy_(tensor)
+    @property
+    def peak_bytes(self) -> int:
+        """Estimated peak of a run, beside the state."""
+        return self._program.peak_bytes()
 
     def run(self, inputs: Mapping[str, torch.Tensor]) -> list[float]:
         """Compute the next state without publishing it; returns the reported numbers.
 
-        ``inputs`` are CPU tensors by input name, other than the state.
+        ``inputs`` are tensors by input name, other than the state; of the CPU, or of the
+        device.
         """
         if self._device.type == "cuda":
             return self._run_captured(inputs)
@@ -79,14 +76,10 @@ class StepEngine:
             return self._report.tolist()
         if not self.compilations:
             self.compilations = 1
-        results = self._program.run(self._arguments(self._published, inputs))
-        self._spare = {s.name: results[s.output] for s in self._slots}
+        results = self._program.run(self._arguments(self._state.published, inputs))
+        given = {t.untyped_storage().data_ptr() for t in inputs.values()}
+        self._state.stage({s.name: _owned(results[s.output], given) for s in self._slots})
         return [float(r) for r in results[: self._scalars]]
-
-    def publish(self) -> None:
-        """Make the state computed last the current one."""
-        assert self._spare is not None
-        self._published, self._spare = self._spare, self._published
 
     def _arguments(
         self, state: Mapping[str, torch.Tensor], inputs: Mapping[str, torch.Tensor]
@@ -111,16 +104,14 @@ class StepEngine:
                     inputs[name].shape, dtype=dtype, device=self._device
                 )
             self._buffers[name].copy_(inputs[name], non_blocking=True)
-        if self._spare is None:
-            self._spare = {n: torch.empty_like(t) for n, t in self._published.items()}
 
     def _call(self, inputs: Mapping[str, torch.Tensor]) -> None:
         if self._function is None:
             self._function = self._step_function()
             self.compilations += 1
-        assert self._spare is not None
-        arguments = self._arguments(self._published, inputs)
-        spare = [self._spare[s.name] for s in self._slots]
+        arguments = self._arguments(self._state.published, inputs)
+        target = self._state.spare()
+        spare = [target[s.name] for s in self._slots]
         with torch.no_grad(), matmul_precision(self._program.precision):
             self._function(list(arguments.values()), spare, self._report)
 
@@ -143,8 +134,8 @@ class StepEngine:
     def _run_captured(self, inputs: Mapping[str, torch.Tensor]) -> list[float]:
         """One graph for each direction between the two state buffers."""
         self._fill(inputs)
-        assert self._spare is not None
-        key = id(self._published[self._slots[0].name])
+        self._state.spare()
+        key = id(self._state.published)
         if key not in self._graphs:
             self._warm_up()
             graph = torch.cuda.CUDAGraph()
@@ -161,3 +152,8 @@ class StepEngine:
         with torch.cuda.stream(stream):
             self._call(self._buffers)
         torch.cuda.current_stream().wait_stream(stream)
+
+
+def _owned(tensor: torch.Tensor, given: set[int]) -> torch.Tensor:
+    """The tensor, copied if it lies in the caller's memory."""
+    return tensor.clone() if tensor.untyped_storage().data_ptr() in given else tensor

@@ -16,6 +16,10 @@ class NonFiniteState(SessionError):
     """A step produced a loss, gradient or state that is not finite; the old state is kept."""
 
 
+class OutOfMemory(SessionError):
+    """The device has too little memory for a step; the message has the estimated need."""
+
+
 class CheckpointError(SessionError):
     """A file of state could not be written, read, or matched with what was expected.
 

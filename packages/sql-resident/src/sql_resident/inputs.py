@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from sql_compact import CompactTable, DType, ShapeError, ValueColumn, table_of_array
+from sql_compact import CompactTable, DomainError, DType, ValueColumn, table_of_array
 
 from .errors import SessionError
 
@@ -30,7 +31,18 @@ class BatchInput:
     domain: int | None = None
 
     def layout(self, name: str) -> CompactTable:
-        """The table's layout."""
+        """The table's layout.
+
+        Raises:
+            SessionError: a size or the domain is not positive.
+            ShapeError: the dims are not those of the shape, or names repeat.
+        """
+        for size in (*self.shape, *(() if self.domain is None else (self.domain,))):
+            if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+                raise SessionError(
+                    f"batch: table {name!r}: sizes and domain must be whole numbers of at least "
+                    f"1, not {size!r}"
+                )
         like = np.broadcast_to(np.zeros((), np.int64 if self.domain else np.float64), self.shape)
         return table_of_array(name, like, self.dims, self.column, self.domain, None)
 
@@ -43,15 +55,8 @@ OWN_HYPER: Mapping[str, DType] = {
 }
 
 
-def hyper_layout(extra: Mapping[str, float]) -> CompactTable:
-    """The one-row table ``hyper``: step, seed, lr, and the user's scalars.
-
-    Raises:
-        SessionError: a scalar has the name of one of the session's own.
-    """
-    for name in extra:
-        if name in OWN_HYPER:
-            raise SessionError(f"hyper: {name!r} is set by the session; choose another name")
+def hyper_layout(extra: Iterable[str]) -> CompactTable:
+    """The one-row table ``hyper``: step, seed, lr, and the user's scalars."""
     columns = {**OWN_HYPER, **dict.fromkeys(extra, DType.FLOAT64)}
     return CompactTable(
         "hyper", {}, tuple(ValueColumn(name, (), (), dtype) for name, dtype in columns.items())
@@ -79,7 +84,76 @@ def checked_batch(
     for name, layout in layouts.items():
         column = layout.columns[0]
         tensor = layout.check(column, batch[name], torch.device("cpu"))
-        if tensor.dtype.is_floating_point and not bool(torch.isfinite(tensor).all()):
-            raise ShapeError(f"batch: table {name!r}, column {column.name!r} is not finite")
+        if tensor.dtype.is_floating_point:
+            _check_finite(layout, column, tensor)
         checked[layout.input_name(column)] = tensor
     return checked
+
+
+def _check_finite(layout: CompactTable, column: ValueColumn, tensor: torch.Tensor) -> None:
+    outside = ~torch.isfinite(tensor)
+    if bool(outside.any()):
+        at = tuple(int(i) for i in outside.nonzero()[0])
+        place = ", ".join(f"{d}={i}" for d, i in zip(column.dims, at, strict=True))
+        raise DomainError(
+            f"table {layout.name!r}, column {column.name!r}: value {float(tensor[at])} at "
+            f"({place}) is not finite"
+        )
+
+
+def checked_hyper(hyper: Mapping[str, float], known: Sequence[str] | None) -> dict[str, float]:
+    """The user's scalars as floats.
+
+    Args:
+        known: the names there are; None: any that are not the session's own.
+
+    Raises:
+        SessionError: a name is unknown or the session's own, or a value is no finite number.
+    """
+    checked = {}
+    for name, value in hyper.items():
+        if name in OWN_HYPER:
+            raise SessionError(f"hyper: {name!r} is set by the session; choose another name")
+        if known is not None and name not in known:
+            raise SessionError(f"hyper: there is no {name!r}; the session has {list(known)}")
+        if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+            raise SessionError(f"hyper: {name} is {value!r}; it must be a number")
+        if not math.isfinite(value):
+            raise SessionError(f"hyper: {name} is {value!r}; it must be finite")
+        checked[name] = float(value)
+    return checked
+
+
+def checked_seed(seed: int) -> int:
+    """The seed.
+
+    Raises:
+        SessionError: it is not an integer from 0 to 2**63 - 1.
+    """
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
+        raise SessionError(f"seed is {seed!r}; it must be an integer from 0 to 2**63 - 1")
+    return seed
+
+
+def hyper_inputs(
+    step: int, seed: int, learning_rate: float, extra: Mapping[str, float]
+) -> dict[str, torch.Tensor]:
+    """The row of ``hyper`` as CPU tensors by input name."""
+    inputs = {"hyper.step": torch.tensor(step), "hyper.seed": torch.tensor(seed)}
+    for name, value in {"lr": learning_rate, **extra}.items():
+        inputs[f"hyper.{name}"] = torch.tensor(value, dtype=torch.float64)
+    return inputs
+
+
+def check_options(clip_norm: float | None, on_non_finite: str, ema_decay: float | None) -> None:
+    """Refuse options outside their range.
+
+    Raises:
+        SessionError: naming the option.
+    """
+    if on_non_finite not in ("raise", "skip"):
+        raise SessionError(f"on_non_finite is {on_non_finite!r}; use 'raise' or 'skip'")
+    if clip_norm is not None and not (clip_norm > 0 and math.isfinite(clip_norm)):
+        raise SessionError(f"clip_norm is {clip_norm!r}; it must be above 0, or None")
+    if ema_decay is not None and not 0 <= ema_decay < 1:
+        raise SessionError(f"ema_decay is {ema_decay!r}; it must be at least 0 and below 1")

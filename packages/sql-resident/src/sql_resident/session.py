@@ -5,76 +5,40 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from sql_compact import (
-    CompactContext,
-    CompactResult,
-    CompactTable,
-    DenseProgram,
-    DTypeError,
-    Precision,
-    StatementTrace,
-    UnsupportedSQL,
-    table_of_array,
-)
+from sql_compact import CompactResult, CompactTable, Precision
 
-from .checkpoint import ExpectedState, load, make_checkpoint, save, sql_hash
-from .engine import StateSlot, StepEngine
-from .errors import NonFiniteState, SessionError
-from .inputs import BatchInput, checked_batch, hyper_layout
-from .optimizers import Optimizer, ParameterTable
+from .accumulation import Accumulator, checked_micro_weights, micro_seed
+from .buffers import Progress, StateBuffers
+from .checkpoint import ArraySpec, Checkpoint, save
+from .errors import SessionError
+from .guards import memory_checked, non_finite
+from .inputs import (
+    BatchInput,
+    check_options,
+    checked_batch,
+    checked_hyper,
+    checked_seed,
+    hyper_inputs,
+)
+from .layouts import checked_weights, element, initial_state, state_layout
+from .optimizers import Optimizer
+from .programs import REPORTED, ShapePrograms, Target, run
+from .reports import Counters, MemoryUse, StepReport
+from .resume import checkpoint_of, read_state
 from .schedules import Schedule, as_schedule
-from .step_sql import evaluation_sql, step_sql
+from .shapes import BatchShapes
+from .step_sql import Recipe, state_slots
+from .views import StateQueries, dataset_of
 
 if TYPE_CHECKING:
     import xarray as xr
 
-#: What a step reports first: loss, gradient norm, and a sum that is finite if the state is.
-_SCALARS = (("loss", None), ("grad_norm", "val"), ("state_sum", "val"))
-
-
-@dataclass(frozen=True, slots=True)
-class StepReport:
-    """What one update did.
-
-    Attributes:
-        step: number of updates completed, this one included.
-        loss: before the update.
-        grad_norm: global norm of the raw gradient.
-        valid: whether loss, gradient and new state are finite, so the update was made.
-    """
-
-    step: int
-    loss: float
-    grad_norm: float
-    learning_rate: float
-    valid: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Counters:
-    """What a session has done since it was made.
-
-    Attributes:
-        compilations: of the step program; 1 after the first step, ever after.
-        steps: updates made.
-        skipped: updates not made because something was not finite.
-        arrays_exported, bytes_exported: state copied out of the session.
-        scalars_read: numbers read back from the device.
-        bytes_uploaded: batch and hyperparameters.
-    """
-
-    compilations: int = 0
-    steps: int = 0
-    skipped: int = 0
-    arrays_exported: int = 0
-    bytes_exported: int = 0
-    scalars_read: int = 0
-    bytes_uploaded: int = 0
+Batch = Mapping[str, Any]
 
 
 class TrainingSession:
@@ -95,9 +59,14 @@ class TrainingSession:
         learning_rate: a number, or a function of the 0-based step.
         hyper: further columns of the one-row table ``hyper`` (``step``, ``seed``, ``lr``).
             ``dropout`` is 0 in :meth:`evaluate`.
-        seed: of every random number, with the step.
+        seed: of every random number, with the step; 0 <= seed < 2**63.
+        precision: what arithmetic runs in; see :class:`sql_compact.Precision`.
         compile: compile the step; default on CUDA only, where it is also captured.
-        on_non_finite: ``"raise"``, or ``"skip"`` the update and count it.
+        on_non_finite: ``"raise"``, or ``"skip"`` the batch and count it.
+        ema_decay: keep an exponential moving average of the weights, apart from them:
+            e <- decay * e + (1 - decay) * w after every update; it starts at the weights.
+        batch_shapes: further sets of shapes that batches may have, each by table name
+            (tables not named keep theirs). Each is a program of its own.
 
     Raises:
         CompactError: anything in the arguments is wrong; nothing has run then.
@@ -117,247 +86,270 @@ class TrainingSession:
         precision: str | Precision = "float32",
         compile: bool | None = None,  # noqa: A002 - torch's own word for it
         on_non_finite: str = "raise",
+        ema_decay: float | None = None,
+        batch_shapes: Sequence[Mapping[str, tuple[int, ...]]] = (),
     ) -> None:
-        if on_non_finite not in ("raise", "skip"):
-            raise SessionError(f"on_non_finite is {on_non_finite!r}; use 'raise' or 'skip'")
-        if clip_norm is not None and not clip_norm > 0:
-            raise SessionError(f"clip_norm is {clip_norm!r}; it must be above 0, or None")
-        if not parameters:
-            raise SessionError("a session needs at least one parameter table")
-        self._loss = loss
-        self._device = torch.device(device)
-        self._precision = Precision.of(precision)
-        self._optimizer = optimizer
-        self._clip_norm = clip_norm
-        self._schedule = as_schedule(learning_rate)
-        self._hyper = {name: float(value) for name, value in (hyper or {}).items()}
-        self._seed = _seed(seed)
+        check_options(clip_norm, on_non_finite, ema_decay)
+        device = torch.device(device)
+        compiled = device.type == "cuda" if compile is None else compile
+        self._target = Target(device, Precision.of(precision), compiled)
         self._policy = on_non_finite
-        self._compile = self._device.type == "cuda" if compile is None else compile
-        self._step_count = 0
+        scalars = checked_hyper(hyper or {}, None)
+        progress = Progress(0, 0, checked_seed(seed), as_schedule(learning_rate), scalars)
+        slots = state_slots(optimizer, ema_decay)
+        self._layout = state_layout(parameters, slots, (*batch, "hyper"))
+        self._recipe = Recipe(
+            loss, self._layout.tables, optimizer, clip_norm, ema_decay, (*batch, "hyper")
+        )
+        weights = checked_weights(self._layout, parameters, element(self._target.precision))
+        state = initial_state(self._layout, weights, device)
+        self._buffers = StateBuffers(state, progress, fixed=self._target.fixed)
+        self._shapes = BatchShapes(batch, batch_shapes, self._new_programs)
+        self._accumulator: Accumulator | None = None
+        self._queries = StateQueries(self._layout, device, self._target.precision)
         self._counters = Counters()
-        self._layouts = {n: _parameter_layout(n, a) for n, a in parameters.items()}
-        self._batch = {n: b.layout(n) for n, b in batch.items()}
-        self._tables = [ParameterTable(n, tuple(t.dims)) for n, t in self._layouts.items()]
-        self._slots = self._state_layouts()
-        self._step_sql = step_sql(loss, self._tables, optimizer, clip_norm)
-        self._trace = self._traced()
-        self._engine = self._make_engine(parameters)
-        self._evaluation: DenseProgram | None = None
-        self._gradients: DenseProgram | None = None
 
-    # --- construction -----------------------------------------------------------------
+    @property
+    def _hyper_names(self) -> tuple[str, ...]:
+        return tuple(self._buffers.progress.hyper)
 
-    def _state_layouts(self) -> dict[str, CompactTable]:
-        """Layout of every state array by slot name: ``w``, ``w.m`` ..."""
-        layouts: dict[str, CompactTable] = {}
-        taken = set(self._batch) | {"hyper"}
-        for table in self._tables:
-            layout = self._layouts[table.name]
-            layouts[table.name] = layout
-            for slot in self._optimizer.slots:
-                layouts[f"{table.name}.{slot}"] = replace(layout, name=table.slot(slot))
-        for layout in layouts.values():
-            if layout.name in taken:
-                raise SessionError(f"two tables are called {layout.name!r}; rename one")
-            taken.add(layout.name)
-        return layouts
+    def _new_programs(self, batch: Mapping[str, CompactTable]) -> ShapePrograms:
+        return ShapePrograms(
+            self._recipe, self._layout, batch, self._hyper_names, self._buffers, self._target
+        )
 
-    def _all_layouts(self) -> list[CompactTable]:
-        return [*self._slots.values(), *self._batch.values(), hyper_layout(self._hyper)]
-
-    def _new_trace(self, sql: str, keep: Sequence[str]) -> StatementTrace:
-        return StatementTrace(self._all_layouts(), sql, keep, self._precision)
-
-    def _traced(self) -> StatementTrace:
-        try:
-            return self._new_trace(self._step_sql.text, self._step_sql.tables)
-        except UnsupportedSQL as error:
-            raise _explained(error, [t.name for t in self._tables]) from error
-
-    def _loss_column(self) -> str:
-        names = self._trace.columns("loss")
-        if len(names) != 1:
-            raise SessionError(f"loss: the query has columns {list(names)}; it must have one")
-        return names[0]
-
-    def _make_engine(self, parameters: Mapping[str, xr.DataArray]) -> StepEngine:
-        outputs = [(s, c or self._loss_column()) for s, c in _SCALARS]
-        slots = []
-        for table in self._tables:
-            for slot in (None, *self._optimizer.slots):
-                name = f"{table.name}.{slot}" if slot else table.name
-                layout = self._slots[name]
-                slots.append(StateSlot(name, f"{layout.name}.val", len(outputs)))
-                outputs.append((table.next(slot), "val"))
-        program = self._trace.program(outputs, self._device)
-        for output in program.outputs[: len(_SCALARS)]:
-            if output.shape:
-                raise SessionError(
-                    f"{output.table}: the query has one row for each of {output.dims}; "
-                    "it must have one row, so aggregate it"
-                )
-        state = self._initial_state(parameters)
-        return StepEngine(program, slots, state, len(_SCALARS), self._device, self._compile)
-
-    def _initial_state(self, parameters: Mapping[str, xr.DataArray]) -> dict[str, torch.Tensor]:
-        dtype = self._element()
-        state = {}
-        for name, layout in self._slots.items():
-            if name in parameters:
-                values = np.array(parameters[name].values)
-                if not np.isfinite(values).all():
-                    at = tuple(int(i) for i in np.argwhere(~np.isfinite(values))[0])
-                    raise SessionError(
-                        f"parameter {name!r}: value {values[at]} at "
-                        f"{dict(zip(layout.dims, at, strict=True))} is not finite"
-                    )
-                state[name] = torch.tensor(values, dtype=dtype, device=self._device)
-            else:
-                shape = layout.columns[0].shape
-                state[name] = torch.zeros(shape, dtype=dtype, device=self._device)
-        return state
-
-    def _element(self) -> torch.dtype:
-        return torch.float64 if self._precision is Precision.FLOAT64 else torch.float32
-
-    # --- training ---------------------------------------------------------------------
+    # --- what can change between steps, without compiling again ---------------------------
 
     @property
     def step_count(self) -> int:
         """Number of updates completed; ``hyper.step`` of the next one."""
-        return self._step_count
+        return self._buffers.progress.step
+
+    @property
+    def data_position(self) -> int:
+        """Number of batches used or skipped, so the number of the next one."""
+        return self._buffers.progress.data_position
+
+    @property
+    def seed(self) -> int:
+        """Seed of every random number, with the step."""
+        return self._buffers.progress.seed
+
+    @seed.setter
+    def seed(self, seed: int) -> None:
+        self._set(seed=checked_seed(seed))
+
+    @property
+    def learning_rate(self) -> Schedule:
+        """The learning rate as a function of the 0-based step; set it to one, or a number."""
+        return self._buffers.progress.schedule
+
+    @learning_rate.setter
+    def learning_rate(self, learning_rate: float | Schedule) -> None:
+        self._set(schedule=as_schedule(learning_rate))
+
+    @property
+    def hyper(self) -> dict[str, float]:
+        """The user's scalars in the table ``hyper``; a copy."""
+        return dict(self._buffers.progress.hyper)
+
+    def set_hyper(self, **scalars: float) -> None:
+        """Change scalars of the table ``hyper`` from the next step on.
+
+        Raises:
+            SessionError: one is unknown, the session's own, or no finite number.
+        """
+        changed = checked_hyper(scalars, self._hyper_names)
+        self._set(hyper={**self._buffers.progress.hyper, **changed})
+
+    def _set(self, **changes: Any) -> None:
+        self._buffers.set_progress(replace(self._buffers.progress, **changes))
+
+    # --- training -------------------------------------------------------------------------
+
+    def step(
+        self, batch: Batch | Sequence[Batch], weights: Sequence[float] | None = None
+    ) -> StepReport:
+        """Make one update.
+
+        Args:
+            batch: arrays by table name; or several such micro-batches, whose gradients are
+                averaged, so that a mean loss gives the update of one large batch (but for
+                dropout: each micro-batch has masks of its own).
+            weights: of the micro-batches in that average, such as their token counts.
+
+        Raises:
+            SessionError, ShapeError, DTypeError, DomainError: a batch is wrong.
+            NonFiniteState: loss, gradient or new state is not finite (policy ``"raise"``).
+            OutOfMemory: the device has too little memory.
+                Whatever is raised, an interrupt too, the state is as it was before.
+        """
+        progress = self._buffers.progress
+        with memory_checked(self.memory, self._target.device):
+            if isinstance(batch, Mapping):
+                if weights is not None:
+                    raise SessionError("weights: they are for a list of micro-batches")
+                loss, norm, total = self._compute(batch, progress)
+            else:
+                loss, norm, total = self._compute_accumulated(list(batch), weights, progress)
+        if all(math.isfinite(x) for x in (loss, norm, total)):
+            self._buffers.publish(progress.updated())
+            self._counters = self._counters.plus(steps=1)
+            return StepReport(self.step_count, loss, norm, progress.learning_rate, True)
+        if self._policy == "raise":
+            raise non_finite(progress.step + 1, (loss, norm, total))
+        self._set(skipped=progress.skipped + 1)
+        self._counters = self._counters.plus(skipped=1)
+        return StepReport(progress.step, loss, norm, progress.learning_rate, False)
+
+    def _compute(self, batch: Batch, progress: Progress) -> list[float]:
+        programs, inputs = self._checked(batch, progress)
+        numbers = programs.step.run(inputs)
+        self._count_run(inputs)
+        return numbers
+
+    def _compute_accumulated(
+        self, batches: list[Batch], weights: Sequence[float] | None, progress: Progress
+    ) -> list[float]:
+        shares = checked_micro_weights(weights, len(batches))
+        checked = [self._checked(batch, progress, i) for i, batch in enumerate(batches)]
+        if len(batches) == 1:
+            return self._compute(batches[0], progress)
+        if self._accumulator is None:
+            self._accumulator = Accumulator(
+                self._recipe, self._layout, self._hyper_names, self._buffers, self._target
+            )
+        self._accumulator.reset()
+        for (programs, inputs), share in zip(checked, shares, strict=True):
+            loss = self._accumulator.add(programs, {**inputs, **self._weights()}, share)
+            self._count_run(inputs, scalars=1)
+            if not math.isfinite(loss):
+                return [loss, math.nan, math.nan]
+        hyper = self._hyper_inputs(progress)
+        self._count_run(hyper)
+        return self._accumulator.update(hyper)
+
+    def _checked(
+        self, batch: Batch, progress: Progress, number: int = 0
+    ) -> tuple[ShapePrograms, dict[str, torch.Tensor]]:
+        """The programs for a batch (the micro-batch ``number``), and their inputs."""
+        programs = self._shapes.of(batch)
+        inputs = checked_batch(programs.batch, batch)
+        return programs, {**inputs, **self._hyper_inputs(progress, number)}
+
+    def _hyper_inputs(self, progress: Progress, number: int = 0) -> dict[str, torch.Tensor]:
+        seed = micro_seed(progress.seed, number)
+        return hyper_inputs(progress.step, seed, progress.learning_rate, progress.hyper)
+
+    def _weights(self, ema: bool = False) -> dict[str, torch.Tensor]:
+        """The weights (or their averages) as inputs of a program."""
+        published = self._buffers.published
+        slots = self._layout.weight_slots(ema).items()
+        return {self._layout.input(table): published[slot] for table, slot in slots}
+
+    def _count_run(self, inputs: Batch, scalars: int = len(REPORTED)) -> None:
+        uploaded = sum(t.numel() * t.element_size() for t in inputs.values())
+        self._counters = self._counters.plus(scalars_read=scalars, bytes_uploaded=uploaded)
+
+    # --- looking at it --------------------------------------------------------------------
+
+    def evaluate(self, batch: Batch, *, ema: bool = False) -> float:
+        """The loss of a batch with ``hyper.dropout`` 0; changes nothing.
+
+        Args:
+            ema: of the averaged weights.
+        """
+        programs, inputs = self._checked(batch, self._buffers.progress)
+        with memory_checked(self.memory, self._target.device):
+            return programs.evaluation.run({**inputs, **self._weights(ema)})[0]
+
+    def gradients(self, batch: Batch) -> dict[str, np.ndarray]:
+        """Raw gradients (before clipping) by table, of the upcoming step; changes nothing."""
+        programs, inputs = self._checked(batch, self._buffers.progress)
+        with memory_checked(self.memory, self._target.device):
+            arrays = run(programs.gradients, {**inputs, **self._weights()}, self._target.device)
+        return {t.name: a for t, a in zip(self._layout.tables, arrays, strict=True)}
 
     @property
     def step_sql(self) -> str:
         """The whole step as one SQL statement: model, loss, gradients, clipping, update."""
-        return self._step_sql.text
+        return self._shapes.first.sql.text
 
     @property
     def counters(self) -> Counters:
         """What the session has done so far."""
-        return replace(self._counters, compilations=self._engine.compilations)
+        compilations = sum(programs.step.compilations for programs in self._shapes.made)
+        if self._accumulator is not None:
+            compilations += self._accumulator.compilations
+        return replace(self._counters, compilations=compilations)
 
     def explain(self) -> str:
         """The folded program of a step."""
-        return self._engine.explain()
+        return self._shapes.first.step.explain()
 
-    def step(self, batch: Mapping[str, Any]) -> StepReport:
-        """Make one update.
-
-        Raises:
-            SessionError, ShapeError, DTypeError, DomainError: the batch is wrong.
-            NonFiniteState: loss, gradient or new state is not finite (policy ``"raise"``).
-                The state is as it was before, whatever is raised.
-        """
-        inputs = self._inputs(batch)
-        rate = float(self._schedule(self._step_count))
-        loss, norm, total = self._engine.run(inputs)
-        valid = all(math.isfinite(x) for x in (loss, norm, total))
-        uploaded = sum(t.numel() * t.element_size() for t in inputs.values())
-        self._count(scalars_read=len(_SCALARS), bytes_uploaded=uploaded)
-        if not valid:
-            return self._refuse(loss, norm, total, rate)
-        self._engine.publish()
-        self._step_count += 1
-        self._count(steps=1)
-        return StepReport(self._step_count, loss, norm, rate, True)
-
-    def _refuse(self, loss: float, norm: float, total: float, rate: float) -> StepReport:
-        if self._policy == "raise":
-            what = next(
-                f"{name} is {value}"
-                for name, value in (
-                    ("loss", loss),
-                    ("gradient norm", norm),
-                    ("sum of the new state", total),
-                )
-                if not math.isfinite(value)
-            )
-            raise NonFiniteState(
-                f"update {self._step_count + 1}: {what}; the state is as it was before. "
-                "Lower the learning rate, or use on_non_finite='skip'"
-            )
-        self._count(skipped=1)
-        return StepReport(self._step_count, loss, norm, rate, False)
-
-    def _inputs(self, batch: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-        inputs = checked_batch(self._batch, batch)
-        inputs["hyper.step"] = torch.tensor(self._step_count)
-        inputs["hyper.seed"] = torch.tensor(self._seed)
-        rate = float(self._schedule(self._step_count))
-        for name, value in {"lr": rate, **self._hyper}.items():
-            inputs[f"hyper.{name}"] = torch.tensor(value, dtype=torch.float64)
-        return inputs
-
-    def _count(self, **changes: int) -> None:
-        counters = self._counters
-        added = {name: getattr(counters, name) + by for name, by in changes.items()}
-        self._counters = replace(counters, **added)
-
-    # --- looking at it ----------------------------------------------------------------
-
-    def evaluate(self, batch: Mapping[str, Any]) -> float:
-        """The loss of a batch with ``hyper.dropout`` 0; changes nothing."""
-        inputs = self._inputs(batch)
-        if self._evaluation is None:
-            hyper = [c.name for c in hyper_layout(self._hyper).columns]
-            trace = self._new_trace(evaluation_sql(self._loss, hyper), ["loss"])
-            self._evaluation = trace.program([("loss", self._loss_column())], self._device)
-        return float(self._run(self._evaluation, inputs)[0])
-
-    def gradients(self, batch: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """Raw gradients (before clipping) by table, of the upcoming step; changes nothing."""
-        inputs = self._inputs(batch)
-        if self._gradients is None:
-            outputs = [(table.gradient, "val") for table in self._tables]
-            self._gradients = self._trace.program(outputs, self._device)
-        values = self._run(self._gradients, inputs)
-        names = [table.name for table in self._tables]
-        return {n: v.cpu().numpy().copy() for n, v in zip(names, values, strict=True)}
-
-    def _run(self, program: DenseProgram, inputs: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:
-        state = {f"{self._slots[n].name}.val": t for n, t in self._engine.published.items()}
-        arguments = {
-            name: state[name] if name in state else inputs[name].to(self._device, dtype)
-            for name, dtype in program.inputs.items()
-        }
-        return program.run(arguments)
+    def memory(self) -> MemoryUse:
+        """What the session needs on its device: measured state, estimated step."""
+        state = sum(t.numel() * t.element_size() for t in self._buffers.published.values())
+        return MemoryUse(2 * state, self._shapes.first.step.peak_bytes)
 
     def state(self) -> dict[str, np.ndarray]:
         """A copy of every state array: ``"w"`` for weights, ``"w.m"`` for optimizer slots."""
-        copies = {n: t.detach().cpu().numpy().copy() for n, t in self._engine.published.items()}
-        self._count(
+        return self._exported({name: name for name in self._layout.arrays})
+
+    def weights(self, *, ema: bool = False) -> dict[str, np.ndarray]:
+        """A copy of the weights (or their averages) by table."""
+        return self._exported(self._layout.weight_slots(ema))
+
+    def _exported(self, slots: Mapping[str, str]) -> dict[str, np.ndarray]:
+        published = self._buffers.published
+        copies = {n: published[s].detach().cpu().numpy().copy() for n, s in slots.items()}
+        self._counters = self._counters.plus(
             arrays_exported=len(copies), bytes_exported=sum(a.nbytes for a in copies.values())
         )
         return copies
 
     def sql(self, query: str) -> CompactResult:
-        """Query the current state: weight tables, and slot tables as ``w_m``; a snapshot."""
-        context = CompactContext(self._device, self._precision)
-        for name, tensor in self._engine.published.items():
-            layout = self._slots[name]
-            coords = {d: domain.values() for d, domain in layout.dims.items()}
-            context.register(layout.name, tensor, dims=tuple(layout.dims), coords=coords)
-        return context.sql(query)
+        """Query the current state, on the device: weights by table name, slots as ``w_m``."""
+        return self._queries.sql(query, self._buffers.published)
 
-    def dataset(self) -> xr.Dataset:
-        """The weights as a Dataset, one variable for each table; a copy."""
-        import xarray as xr
+    def dataset(self, *, ema: bool = False) -> xr.Dataset:
+        """The weights (or their averages) as a Dataset, one variable for each table; a copy."""
+        return dataset_of(self._layout, self.weights(ema=ema))
 
-        state = self.state()
-        arrays = {}
-        for table in self._tables:
-            layout = self._layouts[table.name]
-            # Tables may use one dim name for different sizes, so dims are qualified.
-            dims = [f"{table.name}_{d}" for d in layout.dims]
-            coords = {
-                d: domain.values() for d, domain in zip(dims, layout.dims.values(), strict=True)
-            }
-            arrays[table.name] = xr.DataArray(state[table.name], dims=dims, coords=coords)
-        return xr.Dataset(arrays)
+    @property
+    def weight_specs(self) -> dict[str, ArraySpec]:
+        """Shape and dtype of every parameter table."""
+        arrays = self._layout.arrays
+        dtype = str(element(self._target.precision)).removeprefix("torch.")
+        shapes = {t.name: arrays[t.name].columns[0].shape for t in self._layout.tables}
+        return {name: ArraySpec(shape, dtype) for name, shape in shapes.items()}
 
-    # --- checkpoints ------------------------------------------------------------------
+    def set_weights(self, weights: Mapping[str, Any]) -> None:
+        """Start training anew from these weights: step 0, optimizer state 0.
+
+        Args:
+            weights: an array for each parameter table: numpy, torch or DataArray.
+
+        Raises:
+            SessionError, ShapeError, DTypeError: they do not fit; nothing has changed then.
+        """
+        checked = checked_weights(self._layout, weights, element(self._target.precision))
+        state = initial_state(self._layout, checked, self._target.device)
+        self._buffers.load(state, replace(self._buffers.progress, step=0, skipped=0))
+
+    # --- checkpoints ----------------------------------------------------------------------
+
+    def checkpoint(self, metrics: Mapping[str, float] | None = None) -> Checkpoint:
+        """The whole state in memory, for :meth:`CheckpointFolder.save`."""
+        configuration = {
+            "optimizer": self._recipe.optimizer.to_json(),
+            "clip_norm": self._recipe.clip_norm,
+            "ema_decay": self._recipe.ema_decay,
+            "precision": self._target.precision.value,
+        }
+        return checkpoint_of(
+            self.state(), self._buffers.progress, self.step_sql, configuration, metrics
+        )
 
     def save(
         self, path: str | os.PathLike[str], metrics: Mapping[str, float] | None = None
@@ -367,68 +359,15 @@ class TrainingSession:
         Raises:
             CheckpointError: the file cannot be written; an existing one is untouched.
         """
-        save(path, self._checkpoint(metrics))
-
-    def _checkpoint(self, metrics: Mapping[str, float] | None) -> Any:
-        return make_checkpoint(
-            self.state(),
-            step=self._step_count,
-            seed=self._seed,
-            data_position=self._step_count,
-            schedule=self._schedule.to_json(),
-            configuration={
-                "optimizer": self._optimizer.to_json(),
-                "clip_norm": self._clip_norm,
-                "hyper": self._hyper,
-                "precision": self._precision.value,
-            },
-            sql_hash=sql_hash(self.step_sql),
-            counters={"steps": self._counters.steps, "skipped": self._counters.skipped},
-            metrics=dict(metrics or {}),
-            copy=False,
-        )
+        save(path, self.checkpoint(metrics))
 
     def restore(self, path: str | os.PathLike[str]) -> None:
-        """Continue from a checkpoint: weights, optimizer state, step, seed.
+        """Continue from a checkpoint: weights, optimizer state, step, data position, seed,
+        schedule and scalars, all of them or (if anything is wrong) none.
 
         Raises:
             CheckpointError: it is damaged, or of another model; the session is unchanged.
         """
-        current = {n: t.detach().cpu().numpy() for n, t in self._engine.published.items()}
-        checkpoint = load(path, ExpectedState.of(current, sql_hash(self.step_sql)))
-        arrays = {n: torch.tensor(np.array(a)) for n, a in checkpoint.arrays.items()}
-        self._engine.replace(arrays)
-        self._step_count = int(checkpoint.manifest.step)
-        self._seed = int(checkpoint.manifest.seed)
-
-
-def _seed(seed: int) -> int:
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
-        raise SessionError(f"seed is {seed!r}; it must be an integer from 0 to 2**63 - 1")
-    return seed
-
-
-def _parameter_layout(name: str, array: xr.DataArray) -> CompactTable:
-    if not hasattr(array, "dims") or not hasattr(array, "coords"):
-        raise SessionError(f"parameter {name!r} is a {type(array).__name__}; give a DataArray")
-    dims = tuple(map(str, array.dims))
-    if not dims:
-        raise SessionError(
-            f"parameter {name!r} has no dims, so nothing identifies its row; "
-            "give it a dim of size 1"
-        )
-    if np.dtype(array.dtype).kind != "f":
-        raise DTypeError(f"parameter {name!r}: weights must be floats, not {array.dtype}")
-    coords = {str(d): array.coords[d].values for d in array.dims if d in array.coords}
-    return table_of_array(name, array, dims, "val", None, coords)
-
-
-def _explained(error: UnsupportedSQL, parameters: list[str]) -> Exception:
-    """A ddxdb error about a parameter or the loss, in the session's words."""
-    if "NotScalar" in str(error):
-        return SessionError(f"loss: the query must return one row and one column ({error})")
-    if "UnknownColumn" in str(error):
-        named = [p for p in parameters if p in str(error)]
-        which = ", ".join(map(repr, named)) or "a parameter"
-        return SessionError(f"loss: the query does not read parameter {which} ({error})")
-    return error
+        buffers = self._buffers
+        restored = read_state(path, buffers.published, buffers.progress, self.step_sql)
+        buffers.load(restored.arrays, restored.progress)

@@ -1,81 +1,187 @@
-"""The whole training step as one SQL statement."""
+"""The statements of a session: the whole step, its two halves when gradients are accumulated,
+and the evaluation."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sql_compact import split_ctes
 
 from .errors import SessionError
+from .layouts import EMA_SLOT
 from .optimizers import Optimizer, ParameterTable
-from .optimizers.base import identifier
+from .optimizers.base import identifier, number
 
 #: Added to the norm before dividing, as torch.nn.utils.clip_grad_norm_ does.
 CLIP_EPS = 1e-6
+#: One row (loss, weight): sums over the micro-batches so far.
+ACCUMULATED = "accumulated"
+#: One row (weight): that of the micro-batch at hand.
+MICRO_BATCH = "micro_batch"
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What a training step is made of.
+
+    Attributes:
+        loss: the loss query.
+        parameters: the tables it is minimized over.
+        clip_norm: global norm that gradients are clipped to; None: they are not.
+        ema_decay: of the moving average of the weights; None: there is none.
+        inputs: names of the other tables: batch and ``hyper``.
+    """
+
+    loss: str
+    parameters: tuple[ParameterTable, ...]
+    optimizer: Optimizer
+    clip_norm: float | None
+    ema_decay: float | None
+    inputs: tuple[str, ...]
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        """State arrays kept for each parameter besides the weights."""
+        return state_slots(self.optimizer, self.ema_decay)
 
 
 @dataclass(frozen=True, slots=True)
 class StepSQL:
-    """A training step as one statement.
+    """A statement and its own common tables.
 
     Attributes:
         text: the statement; it can be read, kept, and run by any engine under ddxdb.
-        tables: names of the common tables that are the step's own, in order.
+        tables: names of the common tables that are not the loss query's, in order.
     """
 
     text: str
     tables: tuple[str, ...]
 
 
-def step_sql(
-    loss: str,
-    parameters: Sequence[ParameterTable],
-    optimizer: Optimizer,
-    clip_norm: float | None,
-) -> StepSQL:
+def state_slots(optimizer: Optimizer, ema_decay: float | None) -> tuple[str, ...]:
+    """The optimizer's slots, and that of the average.
+
+    Raises:
+        SessionError: the optimizer has a slot of the average's name.
+    """
+    if ema_decay is None:
+        return tuple(optimizer.slots)
+    if EMA_SLOT in optimizer.slots:
+        raise SessionError(f"optimizer: the slot {EMA_SLOT!r} is the session's own; rename it")
+    return (*optimizer.slots, EMA_SLOT)
+
+
+def gradient_sum(parameter: ParameterTable) -> str:
+    """Name of the table that a parameter's gradients are accumulated in."""
+    return f"{parameter.gradient}_sum"
+
+
+def step_sql(recipe: Recipe) -> StepSQL:
     """The step: model and loss, gradients, clipping, update, and the sum that checks it.
 
     Raises:
-        SessionError: the loss query has a common table of a name that the step needs.
+        SessionError: a table of the user has the name of one of the step's own, or the
+            optimizer's statements are not what its protocol asks for.
     """
-    ctes, final = split_ctes(loss)
-    own = _own_tables(final, parameters, optimizer, clip_norm)
-    taken = {"hyper", *own, *(p.slot(s) for p in parameters for s in optimizer.slots)}
-    for cte in ctes:
-        if cte.name.strip('"').lower() in taken:
-            raise SessionError(
-                f"loss: the common table {cte.name} has the name of one of the step's own; "
-                "rename it"
-            )
-    model = [f"{c.name}{_columns(c.columns)} AS ({c.body})" for c in ctes]
-    step = [f"{identifier(name)} AS (\n{body}\n)" for name, body in own.items()]
+    model, final = _model(recipe.loss)
+    own = {"loss": final, **_gradients(recipe), **_update(recipe)}
+    _check_names(recipe, own)
     select = (
         "SELECT loss.*, grad_norm.val AS grad_norm, state_sum.val AS state_sum\n"
         "FROM loss CROSS JOIN grad_norm CROSS JOIN state_sum"
     )
-    return StepSQL("WITH " + ",\n".join(model + step) + f"\n{select}\n", tuple(own))
+    return _statement(model, own, select)
 
 
-def _own_tables(
-    final: str,
-    parameters: Sequence[ParameterTable],
-    optimizer: Optimizer,
-    clip_norm: float | None,
-) -> dict[str, str]:
-    tables = {"loss": final}
-    for p in parameters:
-        name = identifier(p.name)
-        tables[p.gradient] = f"SELECT {p.keys(p.name)}grad(loss, {name}.val) AS val\nFROM {name}"
-    squares = _union("SUM(val * val)", [p.gradient for p in parameters])
-    tables["grad_norm"] = f"SELECT SQRT(SUM(val)) AS val FROM ({squares})"
-    tables["clip"] = "SELECT 1.0 AS val"
-    if clip_norm is not None:
-        tables["clip"] = (
-            f"SELECT LEAST(1.0, {float(clip_norm)!r} / (val + {CLIP_EPS!r})) AS val FROM grad_norm"
+def accumulate_sql(recipe: Recipe, loss_column: str) -> StepSQL:
+    """One micro-batch: loss and gradients times its weight, added to the sums so far."""
+    model, final = _model(recipe.loss)
+    own = {"loss": final, **_gradients(recipe)}
+    loss = f"l.{identifier(loss_column)}"
+    own[f"{ACCUMULATED}_next"] = (
+        f"SELECT a.loss + m.weight * {loss} AS loss, a.weight + m.weight AS weight\n"
+        f"FROM {ACCUMULATED} a CROSS JOIN {MICRO_BATCH} m CROSS JOIN loss l"
+    )
+    for p in recipe.parameters:
+        own[f"{gradient_sum(p)}_next"] = (
+            f"SELECT {p.keys('s')}s.val + m.weight * g.val AS val\n"
+            f"{p.source(gradient_sum(p), 's')}\n{p.join(p.gradient, 'g', 's')}\n"
+            f"CROSS JOIN {MICRO_BATCH} m"
         )
-    tables.update(optimizer.statements(parameters))
-    state = [name for p in parameters for name in (p.next(), *map(p.next, optimizer.slots))]
+    sums = [f"{gradient_sum(p)}_next" for p in recipe.parameters]
+    own["state_sum"] = f"SELECT SUM(val) AS val FROM ({_union('SUM(val)', sums)})"
+    select = (
+        "SELECT a.loss, a.weight, s.val AS state_sum\n"
+        f"FROM {ACCUMULATED}_next a CROSS JOIN state_sum s"
+    )
+    return _statement(model, own, select)
+
+
+def update_sql(recipe: Recipe) -> StepSQL:
+    """The rest of the step, from accumulated gradients."""
+    own = {"loss": f"SELECT loss / weight AS loss FROM {ACCUMULATED}"}
+    for p in recipe.parameters:
+        own[p.gradient] = (
+            f"SELECT {p.keys('s')}s.val / a.weight AS val\n"
+            f"{p.source(gradient_sum(p), 's')}\nCROSS JOIN {ACCUMULATED} a"
+        )
+    own |= _update(recipe)
+    return _statement([], own, "SELECT * FROM state_sum")
+
+
+def evaluation_sql(loss: str, hyper: Sequence[str]) -> StepSQL:
+    """The loss as the common table ``loss``, with ``hyper.dropout`` 0 if there is one."""
+    model, final = _model(loss)
+    columns = ", ".join("0.0 AS dropout" if name == "dropout" else name for name in hyper)
+    quiet = f"hyper AS (SELECT {columns} FROM hyper)"
+    return _statement([quiet, *model], {"loss": final}, "SELECT * FROM loss")
+
+
+def _model(loss: str) -> tuple[list[str], str]:
+    ctes, final = split_ctes(loss)
+    definitions = []
+    for name, columns, body in ctes:
+        listed = "" if columns is None else f" ({', '.join(columns)})"
+        definitions.append(f"{name}{listed} AS ({body})")
+    return definitions, final
+
+
+def _statement(model: Sequence[str], own: Mapping[str, str], select: str) -> StepSQL:
+    step = [f"{identifier(name)} AS (\n{body}\n)" for name, body in own.items()]
+    return StepSQL("WITH " + ",\n".join([*model, *step]) + f"\n{select}\n", tuple(own))
+
+
+def _gradients(recipe: Recipe) -> dict[str, str]:
+    return {
+        p.gradient: f"SELECT {p.keys(p.name)}grad(loss, {identifier(p.name)}.val) AS val\n"
+        f"FROM {identifier(p.name)}"
+        for p in recipe.parameters
+    }
+
+
+def _update(recipe: Recipe) -> dict[str, str]:
+    """From raw gradients to the next state: norm, clipping, optimizer, average, check."""
+    parameters = recipe.parameters
+    squares = _union("SUM(val * val)", [p.gradient for p in parameters])
+    tables = {"grad_norm": f"SELECT SQRT(SUM(val)) AS val FROM ({squares})"}
+    tables["clip"] = "SELECT 1.0 AS val"
+    if recipe.clip_norm is not None:
+        tables["clip"] = (
+            f"SELECT LEAST(1.0, {number(recipe.clip_norm)} / (val + {CLIP_EPS!r})) AS val "
+            "FROM grad_norm"
+        )
+    update = dict(recipe.optimizer.statements(parameters))
+    _check_update(recipe, update, {"loss", *tables, *(p.gradient for p in parameters)})
+    tables |= update
+    if recipe.ema_decay is not None:
+        kept, added = number(recipe.ema_decay), number(1.0 - recipe.ema_decay)
+        for p in parameters:
+            tables[p.next(EMA_SLOT)] = (
+                f"SELECT {p.keys('e')}{kept} * e.val + {added} * w.val AS val\n"
+                f"{p.source(p.slot(EMA_SLOT), 'e')}\n{p.join(p.next(), 'w', 'e')}"
+            )
+    state = [p.next(slot) for p in parameters for slot in (None, *recipe.slots)]
     tables["state_sum"] = f"SELECT SUM(val) AS val FROM ({_union('SUM(val)', state)})"
     return tables
 
@@ -86,15 +192,37 @@ def _union(aggregate: str, tables: Sequence[str]) -> str:
     return "\n  " + "\n  UNION ALL ".join(rows)
 
 
-def evaluation_sql(loss: str, hyper: Sequence[str]) -> str:
-    """The loss as the common table ``loss``, with ``hyper.dropout`` 0 if there is one."""
-    ctes, final = split_ctes(loss)
-    columns = ", ".join("0.0 AS dropout" if name == "dropout" else name for name in hyper)
-    tables = [f"hyper AS (SELECT {columns} FROM hyper)"]
-    tables += [f"{c.name}{_columns(c.columns)} AS ({c.body})" for c in ctes]
-    tables.append(f"loss AS ({final})")
-    return "WITH " + ",\n".join(tables) + "\nSELECT * FROM loss"
+def _check_update(recipe: Recipe, update: Mapping[str, str], others: set[str]) -> None:
+    name = type(recipe.optimizer).__name__
+    slots = recipe.optimizer.slots
+    for p in recipe.parameters:
+        for needed in (p.next(), *map(p.next, slots)):
+            if needed not in update:
+                raise SessionError(
+                    f"optimizer {name}: it has no statement {needed!r}, the next state of "
+                    f"{p.name!r}; it has: {list(update)}"
+                )
+    for statement in update:
+        if statement in others or statement == "state_sum":
+            raise SessionError(
+                f"optimizer {name}: the statement {statement!r} has the name of one of the "
+                "step's own; rename it"
+            )
 
 
-def _columns(columns: Sequence[str] | None) -> str:
-    return "" if columns is None else f" ({', '.join(columns)})"
+def _check_names(recipe: Recipe, own: Mapping[str, str]) -> None:
+    """Refuse names of the user's that the session needs."""
+    reserved = {*own, ACCUMULATED, f"{ACCUMULATED}_next", MICRO_BATCH, "hyper"}
+    for p in recipe.parameters:
+        reserved |= {gradient_sum(p), f"{gradient_sum(p)}_next", *map(p.slot, recipe.slots)}
+    tables = [p.name for p in recipe.parameters]
+    for table in (*tables, *recipe.inputs):
+        if table in reserved - {"hyper"}:
+            raise SessionError(f"table {table!r} has the name of one of the step's own; rename it")
+    for cte in split_ctes(recipe.loss)[0]:
+        name = cte.name[1:-1] if cte.name.startswith('"') else cte.name.lower()
+        if name in reserved | set(tables) | set(recipe.inputs):
+            raise SessionError(
+                f"loss: the common table {cte.name} has the name of a table that the step "
+                "needs; rename it"
+            )

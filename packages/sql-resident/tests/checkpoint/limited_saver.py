@@ -18,8 +18,8 @@ from sql_resident.checkpoint import load, make_checkpoint, save
 from sql_resident.errors import CheckpointError
 
 
-def main(folder: Path, limit: int | None) -> None:
-    """Save twice and report."""
+def main(folder: Path, limit: int | None) -> dict[str, object]:
+    """Save twice; return the report."""
     path = folder / "state.npz"
     small = make_checkpoint({"w": np.arange(100.0)}, step=1, seed=0)
     large = make_checkpoint({"w": np.arange(100_000.0)}, step=2, seed=0)
@@ -31,13 +31,13 @@ def main(folder: Path, limit: int | None) -> None:
         save(path, large)
     except CheckpointError as raised:
         error = str(raised)
-    report = {
+    return {
         "error": error,
         "unchanged": load(path) == small,
         "names": sorted(entry.name for entry in folder.iterdir()),
     }
-    print(json.dumps(report))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else None)
+    limit = int(sys.argv[2]) if len(sys.argv) > 2 else None
+    print(json.dumps(main(Path(sys.argv[1]), limit)))

@@ -1,19 +1,15 @@
 """Saves a checkpoint once for every stage of a save, each in a child that kills itself there.
 
-Usage: python stopping_saver.py NEW FOLDER [OLD]
-
 For every file operation of a save, a child process is killed with SIGKILL before it, after it, and
 for a write also in the middle. Each child saves NEW as FOLDER/<number>/state.npz, over a copy of
-OLD if there is one. Prints a JSON list of [folder, operation, when].
+OLD if there is one. Forked from the test's own process, so that no child imports anything.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
@@ -88,20 +84,15 @@ def _save_and_die(
         raise SystemExit(f"the child for operation {stop} ({when}) was not killed: {status}")
 
 
-def main(new: Path, folder: Path, old: Path | None) -> None:
-    """Run every stage."""
+def main(new: Path, folder: Path, old: Path | None) -> list[tuple[str, str, str]]:
+    """Run every stage; return (folder, operation, when) of each."""
     checkpoint = load(new)
     listing = StoppingFiles(None)
     save(folder / "complete.npz", checkpoint, files=listing)
-    stages = []
+    stages: list[tuple[str, str, str]] = []
     for number, operation in enumerate(listing.operations):
         for when in ("before", "middle", "after") if operation == "write" else ("before", "after"):
             place = folder / str(len(stages))
             _save_and_die(checkpoint, place, old, number, when)
-            stages.append([str(place), operation, when])
-    json.dump(stages, sys.stdout)
-
-
-if __name__ == "__main__":
-    paths = [Path(argument) for argument in sys.argv[1:]]
-    main(paths[0], paths[1], paths[2] if len(paths) > 2 else None)
+            stages.append((str(place), operation, when))
+    return stages

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -43,7 +44,8 @@ def test_kill_at_every_stage_leaves_the_old_state_or_the_new_one(over_old, state
     work.mkdir()
     save(old, state(1))
     save(new, state(2))
-    stages = json.loads(run_script("stopping_saver.py", new, work, *([old] if over_old else [])))
+    run_stages = runpy.run_path(str(HERE / "stopping_saver.py"))["main"]
+    stages = run_stages(new, work, old if over_old else None)
     assert {(operation, when) for _, operation, when in stages} == {
         *((name, "before") for name in ("create", "write", "sync", "replace", "sync_folder")),
         *((name, "after") for name in ("create", "write", "sync", "replace", "sync_folder")),
@@ -155,7 +157,18 @@ def test_a_short_write_is_continued(state, tmp_path):
 
 
 def test_the_limit_of_the_file_size_keeps_the_old_file(tmp_path):
-    report = json.loads(run_script("limited_saver.py", tmp_path, 200_000))
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            save_limited = runpy.run_path(str(HERE / "limited_saver.py"))["main"]
+            os.write(writing, json.dumps(save_limited(tmp_path, 200_000)).encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with open(reading, "rb") as pipe:
+        report = json.loads(pipe.read())
+    os.waitpid(child, 0)
     assert report["unchanged"] is True
     assert report["names"] == ["state.npz"]
     assert "File too large" in report["error"]
@@ -172,6 +185,7 @@ def private_tmpfs(folder: Path) -> tuple[str, ...] | None:
     return prefix if trial.returncode == 0 else None
 
 
+@pytest.mark.slow
 def test_a_full_disk_keeps_the_old_file(tmp_path):
     prefix = private_tmpfs(tmp_path)
     if prefix is None:

@@ -35,6 +35,8 @@ _OPERATORS = {
     "gte": operator.ge,
 }
 
+_ARITHMETIC = ("add", "subtract", "multiply", "divide")
+
 
 @dataclass(frozen=True, slots=True)
 class LoweredProgram:
@@ -137,11 +139,14 @@ class _Lowering:
         return self._call(function or map_function(name).torch, *operands)
 
     def _mistyped(self, node: Node, operand: Node) -> bool:
-        """A number whose type torch would not change to the result's by itself.
+        """An operand whose type torch would not change to the result's by itself.
 
         Torch gives arithmetic on arrays and numbers the arrays' type; where there are no
-        arrays of floats the numbers must have the result's type already.
+        arrays of floats the numbers must have the result's type already, and integers beside
+        a number would become floats of torch's default type.
         """
+        if operand.dtype.is_integer and node.attributes in _ARITHMETIC:
+            return node.dtype.is_float
         if not node.dtype.is_float or not operand.dtype.is_float or operand.rank:
             return False
         if operand.dtype is node.dtype or str(node.attributes).startswith("cast:"):

@@ -6,7 +6,7 @@ hashable, so equal sub-plans fold once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -96,16 +96,6 @@ def map_operands(
         case Window(name, arguments, partition):
             return Window(name, tuple(map(function, arguments)), tuple(map(function, partition)))
     return expression
-
-
-def columns_of(expression: Expression) -> Iterator[int]:
-    """Positions of the columns that the expression reads."""
-    if isinstance(expression, ColumnRef):
-        yield expression.index
-    operands: list[Expression] = []
-    map_operands(expression, lambda operand: operands.append(operand) or operand)
-    for operand in operands:
-        yield from columns_of(operand)
 
 
 # --- relations ------------------------------------------------------------------------

@@ -75,11 +75,13 @@ class Planner:
 
         Raises:
             UnknownTable, UnknownColumn, InvalidSQL: what DataFusion says, by kind.
+            UnsupportedSQL: the plan's message would not say all that the query does.
         """
         try:
             frame = self._session.sql(sql)
         except Exception as error:
             raise typed_error(error, sql) from error
+        _refuse_lost(frame, sql)
         try:
             plan = Producer.to_substrait_plan(frame.optimized_logical_plan(), self._session)
             return Planned(plan.encode(), frame.schema(), _has_not_in(frame, sql))
@@ -105,6 +107,20 @@ def _has_not_in(frame: DataFrame, sql: str) -> bool:
     return "NOT IN (<subquery>)" in frame.logical_plan().display_indent()
 
 
+def _refuse_lost(frame: DataFrame, sql: str) -> None:
+    """Refuse what DataFusion leaves out of a window's message without a word."""
+    if not _OVER.search(sql):
+        return
+    windows = [w for w in frame.logical_plan().display_indent().split("\n") if "WindowAggr:" in w]
+    for mark, operator in _LOST_IN_WINDOWS.items():
+        if any(mark in window for window in windows):
+            raise UnsupportedSQL(
+                operator,
+                "DataFusion leaves it out of the plan that it hands over",
+                "Write the condition as CASE inside the aggregate, or join a GROUP BY",
+            )
+
+
 def _not_handed_over(error: Exception) -> UnsupportedSQL:
     """DataFusion plans the query, but its plan has no form outside DataFusion."""
     message = str(error).replace("DataFusion error: ", "").split("\n")[0]
@@ -115,4 +131,10 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+_OVER = re.compile(r"\bOVER\b", re.IGNORECASE)
+_LOST_IN_WINDOWS = {
+    " FILTER (WHERE": "FILTER (...) OVER",
+    "(DISTINCT ": "(DISTINCT ...) OVER",
+    " IGNORE NULLS": "IGNORE NULLS OVER",
+}
 _NOT_IN = re.compile(r"\bNOT\s+IN\b", re.IGNORECASE)

@@ -32,6 +32,7 @@ _JOIN_KINDS = {
 LiteralMessage = ExpressionMessage.Literal
 #: DataFusion writes literal rows in a field that newer Substrait no longer names.
 _VALUES_FIELD = 1
+_VOLATILE = ("random", "uuid")
 _UNION_ALL = 6
 _DISTINCT = 2  # AggregateFunction.AggregationInvocation
 _SORT_DIRECTIONS = {  # enum value -> (descending, nulls first)
@@ -208,8 +209,7 @@ class _Reader:
         if kind == "literal":
             return self._literal(message.literal)
         if kind == "scalar_function":
-            call = message.scalar_function
-            return n.Call(self._functions[call.function_reference], self._arguments(call.arguments))
+            return self._call(message.scalar_function)
         if kind == "cast":
             return n.Cast(self._expression(message.cast.input), _type(message.cast.type))
         if kind == "if_then":
@@ -222,6 +222,16 @@ class _Reader:
         if kind == "subquery":
             return self._subquery(message.subquery)
         raise UnsupportedSQL(str(kind), "this kind of expression is not read")
+
+    def _call(self, message) -> n.Call:
+        name = self._functions[message.function_reference]
+        if name in _VOLATILE:
+            raise UnsupportedSQL(
+                f"{name}()",
+                "it gives another value on every row",
+                "Use dropout_keep() for randomness that is a function of the row",
+            )
+        return n.Call(name, self._arguments(message.arguments))
 
     def _subquery(self, message) -> n.ScalarSubquery:
         kind = message.WhichOneof("subquery_type")

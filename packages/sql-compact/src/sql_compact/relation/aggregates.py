@@ -36,11 +36,13 @@ class _Grouped:
         relation: over the group axes and the axes that are reduced away.
         rows: which points are rows of the group at hand (None: all).
         reduced: the axes that are not group keys.
+        partial: a group may exist without any of these rows.
     """
 
     relation: Relation
     rows: Tensor | None
     reduced: tuple[Axis, ...]
+    partial: bool = False
 
 
 class Aggregates:
@@ -211,16 +213,51 @@ class Aggregates:
         """One aggregate over the groups; ``always``: the row exists without any input row."""
         name = measure.function.lower()
         if measure.distinct and name not in ("min", "max"):
-            raise UnsupportedSQL(
-                f"{name.upper()}(DISTINCT ...)",
-                "distinct values of several aggregates at once are not folded",
-                "Aggregate a SELECT DISTINCT subquery",
-            )
+            measure, part = self._distinct(measure, parts)
+            parts = [part]
         function = _FUNCTIONS.get(name)
         if function is None:
             raise UnsupportedSQL(name.upper(), "this aggregate has no tensor form")
         terms = [self._term(measure, part) for part in parts]
         return function(self, terms, always)
+
+    def _distinct(self, measure: n.Measure, parts: list[_Grouped]) -> tuple[n.Measure, _Grouped]:
+        """The plain measure over rows that are each group's distinct values."""
+        operator = f"{measure.function.upper()}(DISTINCT ...)"
+        if len(measure.arguments) != 1:
+            raise UnsupportedSQL(operator, "it has more than one argument")
+        argument = measure.arguments[0]
+        keyed = []
+        for part in parts:
+            try:
+                keyed.append(self._key(argument, part.relation))
+            except UnsupportedSQL as error:
+                raise UnsupportedSQL(
+                    operator,
+                    "its argument must be a dimension, a column with a declared domain, an "
+                    "expression of one of these, or boolean",
+                    error.hint,
+                ) from error
+        axis = Axis("distinct", _common_domain([k.domain for k in keyed]))
+        present: Tensor | None = None
+        for part, key in zip(parts, keyed, strict=True):
+            mask = part.rows
+            if measure.filter is not None:
+                condition = self._expressions.condition(measure.filter, part.relation)
+                mask = self._b.conjunction((mask, condition))
+            code = self._renamed_code(key, axis.domain, {})
+            hit = self._b.map("equal", code, self._b.iota(axis))
+            rows = self._b.conjunction((mask, key.valid, hit))
+            assert rows is not None
+            if any(a.size == 0 for a in part.reduced):
+                rows = self._b.constant(False, DType.BOOL)
+            found = self._b.reduce("any", rows, part.reduced)
+            present = found if present is None else self._b.map("or", present, found)
+        axes = () if present is None else present.axes
+        rows_axes = tuple(dict.fromkeys((*axes, axis)))
+        relation = Relation(rows_axes, (Coordinate(axis),), present)
+        plain = n.Measure(measure.function, (n.ColumnRef(0),), False, None)
+        return plain, _Grouped(relation, present, (axis,), True)
 
     def _term(self, measure: n.Measure, part: _Grouped) -> _Term:
         mask = part.rows
@@ -229,14 +266,12 @@ class Aggregates:
             mask = self._b.conjunction((mask, condition))
         value: Tensor | None = None
         valid: Tensor | None = None
-        if measure.arguments and not (
-            measure.function == "count" and isinstance(measure.arguments[0], n.Literal)
-        ):
+        if measure.arguments:
             column = self._expressions.evaluate(measure.arguments[0], part.relation)
             valid = column.valid
             if measure.function != "count":
                 value = self._expressions.value_of(column).value
-        filtered = measure.filter is not None or valid is not None
+        filtered = part.partial or measure.filter is not None or valid is not None
         mask = self._b.known_mask(self._b.conjunction((mask, valid)))
         return _Term(value, mask, part.reduced, filtered)
 

@@ -101,12 +101,12 @@ class DomainExpressions:
         if isinstance(source, Values) or (source and source.domain.size > _MOST_RESULTS):
             return None
         try:
-            text = _render(expression)
-            return self._column(self._run(text, source), source)
+            name = expression.name if isinstance(expression, n.Call) else "expression"
+            return self._column(self._run(_render(expression), name, source), source)
         except (_NoText, DTypeError):
             return None
 
-    def _run(self, text: str, source: Coordinate | Coded | None) -> pa.Array:
+    def _run(self, text: str, name: str, source: Coordinate | Coded | None) -> pa.Array:
         """The results for each value of the domain, then that for NULL if there may be one."""
         domain = None if source is None else source.domain
         with_null = source is not None and source.valid is not None
@@ -120,8 +120,10 @@ class DomainExpressions:
             try:
                 result = session.sql(f"SELECT {text} AS v FROM domain").to_arrow_table()
             except Exception as error:
+                message = str(error).replace("DataFusion error: ", "")
                 raise UnsupportedSQL(
-                    text, f"over all values of its coordinate DataFusion says: {error}"
+                    name,
+                    f"evaluated over all values of its coordinate, DataFusion says: {message}",
                 ) from error
             finally:
                 session.deregister_table("domain")

@@ -1,0 +1,92 @@
+"""Expressions of one coordinate: DataFusion's own, but once for each value of the domain."""
+
+import numpy as np
+import pytest
+from sql_compact import CompactContext
+
+QUERIES = {
+    "month": "SELECT date_part('month', time) AS m, AVG(temp) AS t FROM air GROUP BY 1",
+    "extract": "SELECT EXTRACT(year FROM time) AS y, COUNT(*) AS c FROM air GROUP BY 1",
+    "year and month": (
+        "SELECT EXTRACT(year FROM time) AS y, EXTRACT(month FROM time) AS m, SUM(temp) AS s "
+        "FROM air GROUP BY 1, 2"
+    ),
+    "truncated": "SELECT date_trunc('quarter', time) AS q, MAX(temp) AS t FROM air GROUP BY 1",
+    "text of a date": "SELECT to_char(time, '%Y-%m') AS m, COUNT(*) AS c FROM air GROUP BY 1",
+    "date": "SELECT CAST(time AS DATE) AS d, COUNT(*) AS c FROM air GROUP BY 1",
+    "sign of latitude": "SELECT lat > 0 AS north, AVG(temp) AS t FROM air GROUP BY 1",
+    "boxes": "SELECT FLOOR(lon / 10) AS box, AVG(temp) AS t FROM air GROUP BY 1",
+    "boxes of both": (
+        "SELECT FLOOR(lon / 10) AS x, FLOOR(lat / 30) AS y, COUNT(*) AS c FROM air GROUP BY 1, 2"
+    ),
+    "case": (
+        "SELECT CASE WHEN lat < 0 THEN 'south' WHEN lat > 0 THEN 'north' END AS half, "
+        "AVG(temp) AS t FROM air GROUP BY 1"
+    ),
+    "of a bounded column": "SELECT kind % 2 AS odd, COUNT(*) AS c FROM air GROUP BY 1",
+    "integer division": "SELECT kind / 2 AS pair, COUNT(*) AS c FROM air GROUP BY 1",
+    "text of a bounded column": "SELECT CAST(kind AS TEXT) AS k, COUNT(*) AS c FROM air GROUP BY 1",
+    "null in places": "SELECT NULLIF(kind, 2) + 1 AS k, COUNT(*) AS c FROM air GROUP BY 1",
+    "coalesced null": "SELECT COALESCE(NULLIF(kind, 2), 7) % 4 AS k, COUNT(*) AS c FROM air GROUP BY 1",
+    "filter": "SELECT time, lat, lon, temp FROM air WHERE date_part('month', time) IN (12, 1, 2)",
+    "filter by text of date": "SELECT time, temp FROM air WHERE to_char(time, '%m') = '07' AND lat = 0",
+    "day of week": "SELECT time, lat, lon FROM air WHERE date_part('dow', time) = 1",
+    "projected": "SELECT time, lat, lon, temp * date_part('month', time) AS x FROM air",
+    "year later": "SELECT time + INTERVAL '1 year 2 days' AS later, lat, lon FROM air",
+    "like": "SELECT * FROM city WHERE name LIKE 'B%'",
+    "ilike": "SELECT * FROM city WHERE name ILIKE '%O%'",
+    "not like": "SELECT * FROM city WHERE name NOT LIKE '_o%'",
+    "escaped": "SELECT * FROM city WHERE name LIKE 'B\\_%'",
+    "text functions": (
+        "SELECT upper(name) AS u, length(name) AS n, substr(name, 2, 2) AS s, name || '!' AS x, "
+        "people FROM city"
+    ),
+    "first letter": "SELECT substr(name, 1, 1) AS f, SUM(people) AS p FROM city GROUP BY 1",
+    "text order": "SELECT * FROM city WHERE name BETWEEN 'Bm' AND 'M'",
+    "text case": "SELECT CASE WHEN name < 'C' THEN 'early' ELSE 'late' END AS w, people FROM city",
+    "calendar join": (
+        "SELECT a.time, a.lat, a.lon, a.temp - s.warm AS d FROM air a "
+        "JOIN season s ON date_part('month', a.time) = s.m"
+    ),
+    "last year": (
+        "SELECT a.time, a.lat, a.lon, a.temp - b.temp AS d FROM air a JOIN air b "
+        "ON a.time = b.time + INTERVAL '360 days' AND a.lat = b.lat AND a.lon = b.lon"
+    ),
+    "previous": (
+        "SELECT a.lat, SUM(a.temp * b.temp) AS s FROM air a JOIN air b "
+        "ON a.time = b.time + INTERVAL '9 days' AND a.lat = b.lat AND a.lon = b.lon GROUP BY a.lat"
+    ),
+    "left, previous": (
+        "SELECT a.time, a.lat, a.lon, b.temp FROM air a LEFT JOIN air b "
+        "ON a.time = b.time + INTERVAL '9 days' AND a.lat = b.lat AND a.lon = b.lon"
+    ),
+    "window by month": (
+        "SELECT time, lat, lon, temp - AVG(temp) OVER (PARTITION BY date_part('month', time), lat, "
+        "lon) AS anomaly FROM air"
+    ),
+    "having": (
+        "SELECT date_part('month', time) AS m, AVG(temp) AS t FROM air GROUP BY 1 "
+        "HAVING date_part('month', time) > 6"
+    ),
+    "distinct": "SELECT DISTINCT date_part('quarter', time) AS q, lat > 0 AS n FROM air",
+    "count distinct": "SELECT COUNT(DISTINCT date_part('month', time)) AS c FROM air",
+    "two dates compared": (
+        "SELECT a.time, b.time AS later FROM air a JOIN air b "
+        "ON a.time < b.time AND a.lat = b.lat AND a.lon = b.lon WHERE a.lat = 0 AND a.lon = 0"
+    ),
+    "constant": "SELECT upper('abc') AS u, date_part('year', TIMESTAMP '2024-02-03') AS y, name FROM city",
+}
+
+
+@pytest.mark.parametrize("sql", QUERIES.values(), ids=QUERIES.keys())
+def test_agrees(weather, agree, sql):
+    agree(weather, sql)
+
+
+def test_a_failing_value_is_refused_with_what_fails(agree):
+    ctx = CompactContext()
+    ctx.register("x", np.arange(3.0), dims=("i",))
+    assert ctx.sql("SELECT 6 / i AS q FROM x WHERE i > 0", engine="rows").to_arrow().num_rows == 2
+    with pytest.warns(UserWarning, match="divide"):
+        rows = ctx.sql("SELECT 6 / i AS q FROM x WHERE i > 0").to_arrow()
+    assert sorted(rows.column("q").to_pylist()) == [3, 6]
