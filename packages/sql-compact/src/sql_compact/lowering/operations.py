@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from ..functions.dropout import dropout_mask
 from .. import kernels
+from ..functions.dropout import dropout_mask
 from ..kernels import attention_cpu
 from ..tensor.static import broadcast
 
@@ -16,6 +16,17 @@ from ..tensor.static import broadcast
 def cast(value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """The value with another element type."""
     return value.to(dtype)
+
+
+@torch.library.custom_op("sql_compact::realize", mutates_args=())
+def realize(value: torch.Tensor) -> torch.Tensor:
+    """The value in memory of its own, whatever a compiler would rather do."""
+    return value.clone()
+
+
+@realize.register_fake
+def _realize_fake(value: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(value)
 
 
 def expand(value: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
@@ -167,6 +178,21 @@ def attention_backward(
         return attention_cpu.backward(dy, y, lse, q, k, v, kept, float(factor), scale, causal)
     settings = _settings(keep, scale, causal, precision)
     return kernels.attention_backward(dy, y, lse, q, k, v, **settings)
+
+
+def attention_projection_backward(
+    dy: torch.Tensor,
+    y: torch.Tensor,
+    lse: torch.Tensor,
+    qkv: torch.Tensor,
+    keep: tuple[torch.Tensor, ...] | None,
+    scale: float,
+    causal: bool,
+    precision: str,
+) -> torch.Tensor:
+    """Cotangent of a (batch, position, 3, head, width) projection, on CUDA."""
+    settings = _settings(keep, scale, causal, precision)
+    return kernels.attention_qkv_backward(dy, y, lse, qkv, **settings)
 
 
 def _settings(

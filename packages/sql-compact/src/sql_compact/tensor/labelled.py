@@ -12,7 +12,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-
 from ..domain import Domain
 from ..dtypes import DType
 from .diagonal import diagonal
