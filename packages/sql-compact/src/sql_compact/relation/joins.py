@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
 from ..domain import Range
 from ..dtypes import DType
 from ..errors import UnsupportedSQL
 from ..plan import nodes as n
 from ..tensor.labelled import Axis, Tensor, TensorBuilder
 from .equalities import EQUALITIES, conjuncts, equate
-from .expressions import Expressions, depends_on_one_axis
-from .model import Bag, Coded, Column, Coordinate, Relation, Values, nullable, take
+from .expressions import Expressions
+from .model import Bag, Coded, Column, Coordinate, Relation, Values, nullable
 
 _MIRRORS = {
     n.JoinKind.RIGHT: n.JoinKind.LEFT,
@@ -31,31 +29,8 @@ class Joins:
         self._expressions = expressions
 
     def filter(self, relation: Relation, condition: n.Expression) -> Relation:
-        """The rows where the condition is true.
-
-        What depends on one coordinate alone shortens its axis, so that nothing is read or
-        computed where no row is.
-        """
-        residual = []
-        for term in conjuncts(condition):
-            shorter = self._shortened(relation, term)
-            if shorter is None:
-                residual.append(term)
-            else:
-                relation = shorter
-        return self._restrict(relation, residual, frozenset(relation.axes))
-
-    def _shortened(self, relation: Relation, condition: n.Expression) -> Relation | None:
-        """The relation with one axis cut to where the condition holds; None if not possible."""
-        if not depends_on_one_axis(condition, relation):
-            return None
-        mask = self._expressions.condition(condition, relation)
-        if mask is None:
-            return relation
-        kept = self._b.static.value(mask.node)
-        if kept is None or len(mask.axes) != 1 or not bool(kept.any()) or bool(kept.all()):
-            return None
-        return take(self._b, relation, mask.axes[0], np.flatnonzero(kept.numpy()))
+        """The rows where the condition is true."""
+        return self._restrict(relation, conjuncts(condition), frozenset(relation.axes))
 
     def _restrict(
         self, relation: Relation, conditions: list[n.Expression], free: frozenset[Axis]
