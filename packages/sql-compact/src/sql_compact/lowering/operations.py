@@ -19,14 +19,18 @@ def cast(value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 @torch.library.custom_op("sql_compact::realize", mutates_args=())
-def realize(value: torch.Tensor) -> torch.Tensor:
-    """The value in memory of its own, whatever a compiler would rather do."""
+def _realize(value: torch.Tensor) -> torch.Tensor:
     return value.clone()
 
 
-@realize.register_fake
+@_realize.register_fake
 def _realize_fake(value: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(value)
+
+
+def realize(value: torch.Tensor) -> torch.Tensor:
+    """The value in memory of its own, whatever a compiler would rather do."""
+    return _realize(value)
 
 
 def expand(value: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
