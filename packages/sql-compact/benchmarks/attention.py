@@ -4,8 +4,9 @@
         [--seconds 200] [--record FILE.json]
 
 Needs torch and triton only. First every kernel is checked against float64 torch with the same
-dropout bits; then forward and backward are timed beside torch's scaled_dot_product_attention, and
-over lists of block configurations. Times are microseconds of one call in a CUDA graph of many.
+dropout bits; then forward and backward are timed beside torch's scaled_dot_product_attention, over
+lists of block configurations, and once more with the fastest of them. Times are microseconds of
+one call in a CUDA graph of many.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import math
 import multiprocessing
 import os
 import statistics
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,39 +33,39 @@ from kernels_only import load
 
 Shape = tuple[int, int, int, int]
 Job = tuple[str, Any]
+Buffers = dict[str, torch.Tensor]
 SHAPES: tuple[Shape, ...] = (
     (12, 6, 256, 64),
     (64, 6, 256, 64),
     (16, 6, 1024, 64),
     (1, 6, 4096, 64),
 )
+CHECKED: Shape = (2, 6, 256, 64)
 MASKS = ((12, 256, 384), (64, 256, 384), (12, 6, 256, 256))
 DTYPES = ("bfloat16", "float32")
 DIRECTIONS = ("forward", "backward")
+KEEPS = ("stored", "drawn", "all")
+PARTS = ("forward", "both", "keys", "queries")
 CALLS_PER_GRAPH = 20
 REPLAYS = 7
 WORKERS = max(1, min(14, (os.cpu_count() or 2) - 1))
+MISSING = float("nan")
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One configuration on one shape; `keep` as in :class:`attention_checks.Case`."""
+    """One configuration on one shape.
 
-    direction: str
+    Attributes:
+        part: "forward", "backward" (all of it), or a launch of it: "both", "keys", "queries".
+        keep: as in :class:`attention_checks.Case`.
+    """
+
+    part: str
     dtype: str
     shape: Shape
     keep: str
     config: Any
-
-
-def describe(config: Any) -> str:
-    if hasattr(config, "block_m"):
-        text = f"M{config.block_m} N{config.block_n}"
-    else:
-        text = f"O{config.outer} I{config.inner}"
-    text += f" w{config.num_warps} s{config.num_stages}" + (" split" if config.split else "")
-    text += "" if getattr(config, "together", True) else " two"
-    return text + (f" r{config.max_registers}" if config.max_registers else "")
 
 
 def chosen(direction: str, dtype: str, shape: Shape) -> Any:
@@ -75,7 +77,7 @@ def chosen(direction: str, dtype: str, shape: Shape) -> Any:
 # Calls to time -----------------------------------------------------------------------------------
 
 
-def buffers(dtype: str, shape: Shape) -> dict[str, torch.Tensor]:
+def buffers(dtype: str, shape: Shape) -> Buffers:
     q, k, v, dy = checks.inputs(dtype, shape, "qkv")
     batch, heads, length, dim = shape
     dqkv = torch.empty(batch, length, 3, heads, dim, device="cuda", dtype=q.dtype)
@@ -87,26 +89,32 @@ def buffers(dtype: str, shape: Shape) -> dict[str, torch.Tensor]:
     }  # fmt: skip
 
 
-def kernel_call(trial: Trial, x: dict[str, torch.Tensor]) -> Callable[[], Any]:
+def kernel_call(trial: Trial, x: Buffers) -> Callable[[], Any]:
     launch = load("attention_launch")
     kept = checks.dropout(trial.keep, trial.shape, True)
     common = (kept, trial.shape[3] ** -0.5, True, "tf32")
-    qkv = (x["q"], x["k"], x["v"])
-    forward_config = trial.config if trial.direction == "forward" else None
+    qkv, gradients = (x["q"], x["k"], x["v"]), (x["dq"], x["dk"], x["dv"])
 
-    def forward() -> None:
-        launch.launch_forward(*qkv, x["y"], x["lse"], *common, forward_config)
+    def forward(config: Any = None) -> None:
+        launch.launch_forward(*qkv, x["y"], x["lse"], *common, config)
 
-    if trial.direction == "forward":
-        return forward
+    if trial.part == "forward":
+        return lambda: forward(trial.config)
     forward()
-
-    def backward() -> None:
-        launch.launch_backward(
-            x["dy"], x["y"], x["lse"], *qkv, x["dq"], x["dk"], x["dv"], *common, trial.config
+    if trial.part == "backward":
+        return lambda: launch.launch_backward(
+            x["dy"], x["y"], x["lse"], *qkv, *gradients, *common, trial.config
         )
+    terms = launch.launch_row_terms(x["dy"], x["y"], x["lse"], kept)
+    return lambda: launch.launch_backward_part(
+        trial.part, trial.config, x["dy"], terms, *qkv, *gradients, *common
+    )
 
-    return backward
+
+def row_terms_call(x: Buffers, shape: Shape) -> Callable[[], Any]:
+    launch = load("attention_launch")
+    kept = checks.dropout("stored", shape, True)
+    return lambda: launch.launch_row_terms(x["dy"], x["y"], x["lse"], kept)
 
 
 def keep_bits_call(shape: Shape, tile: tuple[int, int, int]) -> Callable[[], Any]:
@@ -116,43 +124,58 @@ def keep_bits_call(shape: Shape, tile: tuple[int, int, int]) -> Callable[[], Any
     return lambda: bits.launch_keep_bits(out, *stream, checks.SITE, shape[2], True, tile)
 
 
-def mask_call(shape: tuple[int, ...]) -> Callable[[], Any]:
+def mask_call(shape: tuple[int, ...], groups: int) -> Callable[[], Any]:
     masks = load("dropout")
+    out = torch.empty(shape, dtype=torch.bool, device="cuda")
     stream = checks.scalars()
-    return lambda: masks.dropout_mask(*stream, checks.SITE, shape)
+    return lambda: masks.launch_dropout_mask(out, *stream, checks.SITE, groups)
 
 
-def sdpa_call(
-    direction: str, dtype: str, x: dict[str, torch.Tensor], p: float
-) -> Callable[[], Any]:
+def sdpa_call(direction: str, dtype: str, x: Buffers, p: float) -> Callable[[], Any]:
     """torch's own kernel: flash attention for bfloat16, memory-efficient for float32 (tf32)."""
     torch.backends.cuda.matmul.allow_tf32 = True
     qkv, aten = (x["q"], x["k"], x["v"]), torch.ops.aten
-    if dtype == "bfloat16":
 
-        def forward() -> Any:
-            return aten._scaled_dot_product_flash_attention(*qkv, p, True, False)
+    def flash_forward() -> Any:
+        y, lse, *middle, seed, offset, _ = aten._scaled_dot_product_flash_attention(
+            *qkv, p, True, False
+        )
+        return y, lse, middle, seed, offset
 
-        y, lse, cq, ck, mq, mk, seed, offset, _ = forward()
+    def flash_backward(y: Any, lse: Any, middle: Any, seed: Any, offset: Any) -> None:
+        aten._scaled_dot_product_flash_attention_backward(
+            x["dy"], *qkv, y, lse, *middle, p, True, seed, offset
+        )
 
-        def backward() -> Any:
-            return aten._scaled_dot_product_flash_attention_backward(
-                x["dy"], *qkv, y, lse, cq, ck, mq, mk, p, True, seed, offset
-            )
+    def efficient_forward() -> Any:
+        y, lse, seed, offset = aten._scaled_dot_product_efficient_attention(
+            *qkv, None, True, p, True
+        )
+        return y, lse, (), seed, offset
 
-    else:
+    def efficient_backward(y: Any, lse: Any, middle: Any, seed: Any, offset: Any) -> None:
+        aten._scaled_dot_product_efficient_attention_backward(
+            x["dy"], *qkv, None, y, lse, seed, offset, p, [True, True, True, False], True
+        )
 
-        def forward() -> Any:
-            return aten._scaled_dot_product_efficient_attention(*qkv, None, True, p, True)
+    forward, backward_of = (
+        (flash_forward, flash_backward)
+        if dtype == "bfloat16"
+        else (efficient_forward, efficient_backward)
+    )
+    if direction == "forward":
+        return forward
+    saved: dict[bool, Any] = {}
 
-        y, lse, seed, offset = forward()
+    def backward() -> None:
+        # The generator's state lies elsewhere in a captured graph than outside, so a backward
+        # call needs a forward call of its own kind. It costs a 20th of a forward call.
+        capturing = torch.cuda.is_current_stream_capturing()
+        if capturing not in saved:
+            saved[capturing] = forward()
+        backward_of(*saved[capturing])
 
-        def backward() -> Any:
-            return aten._scaled_dot_product_efficient_attention_backward(
-                x["dy"], *qkv, None, y, lse, seed, offset, p, [True, True, True, False], True
-            )
-
-    return forward if direction == "forward" else backward
+    return backward
 
 
 def graph_time(call: Callable[[], Any]) -> float:
@@ -179,19 +202,15 @@ def graph_time(call: Callable[[], Any]) -> float:
     return round(statistics.median(times) / CALLS_PER_GRAPH, 2)
 
 
-# Parallel compilation ----------------------------------------------------------------------------
+# Checks in parallel ------------------------------------------------------------------------------
 
 
 def work(job: tuple[int, Job]) -> tuple[int, bool, str]:
-    """Run one job in a worker: a check, or a first call that leaves its kernels in the cache."""
+    """Run one check in a worker; its kernels stay in triton's cache on disk."""
     index, (kind, payload) = job
     try:
         if kind == "case":
             return index, *checks.check_case(payload)
-        if kind == "compile":
-            kernel_call(payload, buffers(payload.dtype, payload.shape))()
-            torch.cuda.synchronize()
-            return index, True, ""
         run = {"bits": checks.check_bits, "operators": checks.check_operators}[kind]
         return index, *run()
     except Exception as error:
@@ -212,74 +231,137 @@ def run_jobs(jobs: list[Job], seconds: float) -> dict[int, tuple[bool, str]]:
                 print(f"FAIL {len(jobs) - len(results)} jobs did not end in {seconds:.0f} s")
                 break
             results[index] = (good, line)
-            if line:
-                print("ok  " if good else "FAIL", line, flush=True)
+            print("ok  " if good else "FAIL", line, flush=True)
     return results
+
+
+def sweep_trials() -> list[Trial]:
+    """Every configuration to try, without a shape of its own."""
+    return [
+        Trial(part, dtype, CHECKED, keep, config)
+        for part in PARTS
+        for dtype in DTYPES
+        for keep in KEEPS
+        for config in sweep.configs(part, dtype, keep)
+    ]
+
+
+def case_of(trial: Trial) -> checks.Case:
+    """The check of one configuration; the other launch of a pair is the first of its list."""
+    case = checks.Case(trial.dtype, trial.shape, keep=trial.keep)
+    if trial.part == "forward":
+        return replace(case, forward=trial.config)
+    if trial.part == "both":
+        return replace(case, backward=trial.config)
+    first = {p: sweep.configs(p, trial.dtype, "stored")[0] for p in ("keys", "queries")}
+    first[trial.part] = trial.config
+    return replace(case, backward=replace(first["keys"], queries=first["queries"]))
 
 
 # Reports -----------------------------------------------------------------------------------------
 
 
 class Timings:
-    """Timed calls: each is measured once, printed and kept for the record."""
+    """Timed calls, kept for the record, and the fastest configuration of every launch."""
 
-    def __init__(self, deadline: float, broken: set[tuple[str, str, str, Any]]) -> None:
+    def __init__(self, deadline: float, wrong: set[tuple[str, str, str, Any]]) -> None:
         self.deadline = deadline
-        self.broken = broken
+        self.wrong = wrong
         self.rows: list[dict[str, Any]] = []
-
-    def time_trial(self, trial: Trial, x: dict[str, torch.Tensor], **labels: Any) -> float:
-        """Microseconds of a configuration, or NaN if it did not run before."""
-        if (trial.direction, trial.dtype, trial.keep, trial.config) in self.broken:
-            return float("nan")
-        labels |= {"kernel": trial.direction, "dtype": trial.dtype, "shape": trial.shape}
-        labels |= {"keep": trial.keep, "config": describe(trial.config)}
-        return self.time(lambda: kernel_call(trial, x), **labels)
+        self.best: dict[tuple[str, str, Shape], tuple[float, Any]] = {}
 
     def time(self, call: Callable[[], Callable[[], Any]], **labels: Any) -> float:
         """Microseconds, or NaN if the call fails or time is up."""
         if time.monotonic() > self.deadline:
-            return float("nan")
+            return MISSING
         try:
             microseconds = graph_time(call())
         except Exception as error:
             # A configuration that does not fit the device is a result too.
             print(f"    {labels}: {type(error).__name__} {str(error)[:120]}", flush=True)
-            return float("nan")
+            return MISSING
         self.rows.append({**labels, "microseconds": microseconds})
         return microseconds
+
+    def time_trial(self, trial: Trial, x: Buffers, **labels: Any) -> float:
+        """Microseconds of a configuration, or NaN if its check failed."""
+        if (trial.part, trial.dtype, trial.keep, trial.config) in self.wrong:
+            return MISSING
+        labels |= {"kernel": trial.part, "dtype": trial.dtype, "shape": trial.shape}
+        labels |= {"keep": trial.keep, "config": checks.describe(trial.config)}
+        microseconds = self.time(lambda: kernel_call(trial, x), **labels)
+        key = (trial.part, trial.dtype, trial.shape)
+        known = self.best.get(key, (math.inf, None))
+        if trial.keep == "stored" and microseconds < known[0]:
+            self.best[key] = (microseconds, trial.config)
+        return microseconds
+
+    def fastest(self, direction: str, dtype: str, shape: Shape) -> Any:
+        """The fastest forward or backward configuration, or None if none was timed."""
+        if direction == "forward":
+            return self.best.get(("forward", dtype, shape), (0.0, None))[1]
+        found = {p: self.best.get((p, dtype, shape)) for p in ("both", "keys", "queries")}
+        if None in found.values():
+            return None
+        if found["both"][0] <= found["keys"][0] + found["queries"][0]:
+            return found["both"][1]
+        return replace(found["keys"][1], queries=found["queries"][1])
 
 
 def report_shape(shape: Shape, dtype: str, timings: Timings) -> None:
     """The table's choices beside torch's kernels."""
     x = buffers(dtype, shape)
     size = "x".join(map(str, shape))
+    forward_times: dict[float, float] = {}
     for direction in DIRECTIONS:
         times = []
-        for keep in ("stored", "drawn", "all"):
+        for keep in KEEPS:
             trial = Trial(direction, dtype, shape, keep, chosen(direction, dtype, shape))
             times.append(timings.time_trial(trial, x))
         for p in (checks.DROPOUT_P, 0.0):
             labels = {"kernel": f"sdpa {direction}", "dtype": dtype, "shape": shape, "p": p}
-            times.append(timings.time(lambda d=direction, p=p: sdpa_call(d, dtype, x, p), **labels))
+            elapsed = timings.time(lambda d=direction, p=p: sdpa_call(d, dtype, x, p), **labels)
+            if direction == "forward":
+                forward_times[p] = elapsed
+            else:
+                elapsed -= forward_times[p] / CALLS_PER_GRAPH
+            times.append(elapsed)
         print(
             f"{dtype:8} {size:12} {direction:8} stored {times[0]:7.1f} drawn {times[1]:7.1f} "
             f"p=0 {times[2]:7.1f} | sdpa {times[3]:7.1f} p=0 {times[4]:7.1f}",
             flush=True,
         )
+    labels = {"kernel": "row terms", "dtype": dtype, "shape": shape}
+    elapsed = timings.time(lambda: row_terms_call(x, shape), **labels)
+    print(f"{dtype:8} {size:12} row terms of backward {elapsed:.1f}", flush=True)
 
 
 def report_sweep(shape: Shape, dtype: str, timings: Timings) -> None:
     x = buffers(dtype, shape)
-    for direction in DIRECTIONS:
-        for keep in ("stored", "drawn"):
+    for part in PARTS:
+        for keep in KEEPS[:2]:
             timed = []
-            for config in sweep.configs(direction, dtype, keep):
-                trial = Trial(direction, dtype, shape, keep, config)
-                timed.append((timings.time_trial(trial, x, sweep=True), describe(config)))
+            for config in sweep.configs(part, dtype, keep):
+                trial = Trial(part, dtype, shape, keep, config)
+                elapsed = timings.time_trial(trial, x, sweep=True)
+                timed.append((elapsed, checks.describe(config)))
             timed = sorted(pair for pair in timed if pair[0] == pair[0])
-            print(f"  {dtype} {'x'.join(map(str, shape))} {direction} {keep}:")
-            print("    " + " | ".join(f"{t:.1f} {name}" for t, name in timed), flush=True)
+            print(f"  {dtype} {'x'.join(map(str, shape))} {part} {keep}: ", end="")
+            print(" | ".join(f"{t:.1f} {name}" for t, name in timed), flush=True)
+    for direction in DIRECTIONS:
+        config = timings.fastest(direction, dtype, shape)
+        if config is None:
+            continue
+        times = [
+            timings.time_trial(Trial(direction, dtype, shape, keep, config), x, tuned=True)
+            for keep in KEEPS
+        ]
+        print(
+            f"tuned {dtype:8} {'x'.join(map(str, shape)):12} {direction:8} "
+            f"stored {times[0]:7.1f} drawn {times[1]:7.1f} p=0 {times[2]:7.1f} "
+            f"[{checks.describe(config)}]",
+            flush=True,
+        )
 
 
 def report_bits(timings: Timings, tiles: list[tuple[int, int, int]]) -> None:
@@ -287,26 +369,16 @@ def report_bits(timings: Timings, tiles: list[tuple[int, int, int]]) -> None:
         timed = []
         for tile in tiles:
             labels = {"kernel": "keep bits", "shape": shape, "config": str(tile)}
-            timed.append(
-                (timings.time(lambda s=shape, t=tile: keep_bits_call(s, t), **labels), tile)
-            )
-        print(f"keep bits {shape}: " + " | ".join(f"{t:.1f} {tile}" for t, tile in timed))
+            elapsed = timings.time(lambda s=shape, t=tile: keep_bits_call(s, t), **labels)
+            timed.append(f"{elapsed:.1f} {tile}")
+        print(f"keep bits {shape}: " + " | ".join(timed), flush=True)
     for sizes in MASKS:
-        elapsed = timings.time(lambda s=sizes: mask_call(s), kernel="mask", shape=sizes)
-        print(f"dropout mask {sizes}: {elapsed:.1f}", flush=True)
-
-
-def compile_jobs(with_sweep: bool) -> list[Job]:
-    jobs: list[Job] = []
-    for dtype in DTYPES:
-        for direction in DIRECTIONS:
-            for keep in ("stored", "drawn", "all"):
-                picks = {chosen(direction, dtype, shape) for shape in SHAPES}
-                if with_sweep:
-                    picks |= set(sweep.configs(direction, dtype, keep))
-                order = sorted(picks, key=describe)
-                jobs += [("compile", Trial(direction, dtype, SHAPES[0], keep, c)) for c in order]
-    return jobs
+        timed = []
+        for groups in sweep.MASK_GROUPS:
+            labels = {"kernel": "mask", "shape": sizes, "config": str(groups)}
+            elapsed = timings.time(lambda s=sizes, g=groups: mask_call(s, g), **labels)
+            timed.append(f"{elapsed:.2f} {groups}")
+        print(f"dropout mask {sizes}: " + " | ".join(timed), flush=True)
 
 
 def main() -> int:
@@ -322,21 +394,22 @@ def main() -> int:
     jobs: list[Job] = []
     if not options.skip_checks:
         jobs += [("operators", None), ("bits", None), *(("case", c) for c in checks.cases())]
-    expected = len(jobs)
-    jobs += compile_jobs(not options.skip_sweep)
+    trials = [] if options.skip_sweep else sweep_trials()
+    first_trial = len(jobs)
+    jobs += [("case", case_of(trial)) for trial in trials]
     results = run_jobs(jobs, options.seconds * 0.6)
-    failed = sum(not results.get(index, (False, ""))[0] for index in range(expected))
-    broken = {
-        (trial.direction, trial.dtype, trial.keep, trial.config)
-        for index, (kind, trial) in enumerate(jobs)
-        if kind == "compile" and not results.get(index, (False, ""))[0]
+    passed = [results.get(index, (False, ""))[0] for index in range(len(jobs))]
+    wrong = {
+        (trial.part, trial.dtype, trial.keep, trial.config)
+        for trial, good in zip(trials, passed[first_trial:], strict=True)
+        if not good
     }
     print(
-        f"{expected} checks, {failed} failed; torch {torch.__version__}, "
+        f"{len(jobs)} checks, {passed.count(False)} failed; torch {torch.__version__}, "
         f"{torch.cuda.get_device_name()}, {time.monotonic() - began:.0f} s",
         flush=True,
     )
-    timings = Timings(began + options.seconds, broken)
+    timings = Timings(began + options.seconds, wrong)
     try:
         for dtype in DTYPES:
             for shape in SHAPES:
@@ -348,22 +421,19 @@ def main() -> int:
                     report_sweep(shape, dtype, timings)
     finally:
         if options.record:
+            lines = [{"good": good, "line": line} for _, (good, line) in sorted(results.items())]
             record = {
                 "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
                 "torch": torch.__version__,
                 "triton": triton.__version__,
                 "cuda": torch.version.cuda,
                 "device": torch.cuda.get_device_name(),
-                "checks": [
-                    {"good": good, "line": line}
-                    for _, (good, line) in sorted(results.items())
-                    if line
-                ],
+                "checks": lines,
                 "timings": timings.rows,
             }
             options.record.write_text(json.dumps(record, indent=0) + "\n")
     print(f"total {time.monotonic() - began:.0f} s")
-    return 1 if failed else 0
+    return 0 if all(passed) else 1
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ class Case:
     Attributes:
         keep: "stored" reads packed keep bits, "drawn" makes them in the kernels, "all" keeps all.
         layout: "qkv" (one buffer) or "split" (three, odd strides).
-        config: BackwardConfig to use instead of the table's.
+        forward, backward: configurations to use instead of the table's.
     """
 
     dtype: str
@@ -30,7 +30,8 @@ class Case:
     layout: str = "qkv"
     out_dtype: str | None = None
     scale: float | None = None
-    config: Any = None
+    forward: Any = None
+    backward: Any = None
 
 
 def cases() -> list[Case]:
@@ -52,15 +53,27 @@ def cases() -> list[Case]:
         Case("float32", (2, 3, 300, 64), precision="tf32x3"),
         Case("float32", (2, 3, 100, 32), precision="ieee"),
         *(
-            Case("bfloat16", (1, 2, 300, 64), keep=keep, config=config.BackwardConfig(*row))
+            Case("bfloat16", (1, 2, 300, 64), keep=keep, backward=config.BackwardConfig(*row))
             for keep in ("stored", "drawn")
             for row in (
                 (128, 32, 4, 2, True),
-                (128, 64, 8, 2, True, False),
+                (128, 64, 8, 2, True),
                 (32, 64, 2, 2, True),
             )
         ),
     ]
+
+
+def describe(config: Any) -> str:
+    """Short name of a configuration."""
+    if hasattr(config, "block_m"):
+        text = f"M{config.block_m} N{config.block_n}"
+    else:
+        text = f"O{config.outer} I{config.inner}"
+    text += f" w{config.num_warps} s{config.num_stages}" + (" split" if config.split else "")
+    text += f" r{config.max_registers}" if config.max_registers else ""
+    queries = getattr(config, "queries", None)
+    return text if queries is None else f"{text} + {describe(queries)}"
 
 
 def scalars(step: int = (3 << 32) + 5) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -129,8 +142,8 @@ def run_kernels(case: Case) -> tuple[torch.Tensor, ...]:
     dq, dk, dv = poisoned(batch, length, 3, heads, dim).permute(2, 0, 3, 1, 4).unbind(0)
     kept = dropout(case.keep, case.shape, case.causal)
     common = (kept, scale_of(case), case.causal, case.precision)
-    launch.launch_forward(q, k, v, y, lse, *common)
-    launch.launch_backward(dy, y, lse, q, k, v, dq, dk, dv, *common, case.config)
+    launch.launch_forward(q, k, v, y, lse, *common, case.forward)
+    launch.launch_backward(dy, y, lse, q, k, v, dq, dk, dv, *common, case.backward)
     return y, lse, dq, dk, dv
 
 
@@ -165,8 +178,8 @@ def check_case(case: Case) -> tuple[bool, str]:
     )
     if case.scale is not None:
         tag += f" scale {case.scale}"
-    if case.config is not None:
-        tag += f" O{case.config.outer} I{case.config.inner} w{case.config.num_warps}"
+    for config in (case.forward, case.backward):
+        tag += "" if config is None else f" {describe(config)}"
     return good, f"{tag}: {names} repeatable {same}"
 
 

@@ -28,6 +28,7 @@ class TracingBackend:
         self._tracer = tracer
         #: How many queries ddxdb asked to store.
         self.steps = 0
+        self._has_not_in = False
 
     def select_all(self, name: str) -> bytes:
         """Plan of every column of a table."""
@@ -36,7 +37,9 @@ class TracingBackend:
 
     def plan_sql(self, sql: str) -> bytes:
         """Plan of a query."""
-        return self._tracer.plan(sql).message
+        planned = self._tracer.plan(sql)
+        self._has_not_in |= planned.has_not_in
+        return planned.message
 
     def plan_key(self, sql: str) -> str:
         """Text that is the same only if the query's plan is."""
@@ -63,7 +66,7 @@ class TracingBackend:
         self._tracer.drop(name)
 
     def _planned(self, plan: bytes) -> Planned:
-        return Planned(plan, self._tracer.schema_of_plan(plan))
+        return Planned(plan, self._tracer.schema_of_plan(plan), self._has_not_in)
 
 
 @contextmanager

@@ -17,7 +17,15 @@ from .tables import KeyColumn
 
 #: CF calendars whose dates are taken as Gregorian ones.
 _GREGORIAN = frozenset(
-    ["standard", "gregorian", "proleptic_gregorian", "noleap", "365_day", "all_leap", "366_day"]
+    {
+        "standard",
+        "gregorian",
+        "proleptic_gregorian",
+        "noleap",
+        "365_day",
+        "all_leap",
+        "366_day",
+    }
 )
 _DEFAULT_UNITS = "microseconds since 1970-01-01T00:00:00"
 

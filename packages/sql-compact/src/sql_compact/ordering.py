@@ -70,13 +70,15 @@ def _sorted(keys: Sequence[pa.ChunkedArray], step: Step) -> pa.Array:
     columns = [keys[key.position] for key in step.keys]
     table = pa.table([*columns, pa.array(np.arange(len(columns[0])))], names=[*names, "row"])
     session.register_record_batches("keys", [table.to_batches() or _no_batches(table.schema)])
-    terms = ", ".join(
-        f"{name} {'DESC' if key.descending else 'ASC'} NULLS {'FIRST' if key.nulls_first else 'LAST'}"
-        for name, key in zip(names, step.keys, strict=True)
-    )
+    terms = ", ".join(_term(name, key) for name, key in zip(names, step.keys, strict=True))
     limit = "" if step.count is None else f" LIMIT {step.offset + step.count}"
     ordered = session.sql(f"SELECT row FROM keys ORDER BY {terms}{limit}").to_arrow_table()
     return ordered.column("row").combine_chunks()
+
+
+def _term(name: str, key: OrderKey) -> str:
+    direction = "DESC" if key.descending else "ASC"
+    return f"{name} {direction} NULLS {'FIRST' if key.nulls_first else 'LAST'}"
 
 
 def _no_batches(schema: pa.Schema) -> list[pa.RecordBatch]:

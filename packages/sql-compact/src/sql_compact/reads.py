@@ -53,7 +53,7 @@ def _restrictions(
     node: Node, users: Mapping[int, list[Node]], results: set[int]
 ) -> dict[int, np.ndarray]:
     """Positions read along axes, as far as every user agrees."""
-    axes = list(range(node.rank))
+    axes: list[int | None] = list(range(node.rank))  # None: already restricted
     found: dict[int, np.ndarray] = {}
     while node.index not in results:
         readers = users.get(node.index, [])
@@ -61,14 +61,19 @@ def _restrictions(
         if not picks or any(p is None for p in picks):
             break
         along = {p[0] for p in picks if p is not None}
-        if len(along) > 1:
+        axis = axes[along.pop()] if len(along) == 1 else None
+        if axis is None:
             break
-        axis = along.pop()
-        found[axes[axis]] = np.unique(np.concatenate([p[1] for p in picks if p is not None]))
-        if len(readers) > 1 or readers[0].op is not Op.SLICE:
+        found[axis] = np.unique(np.concatenate([p[1] for p in picks if p is not None]))
+        if len(readers) > 1:
             break
-        del axes[axis]
         node = readers[0]
+        if node.op is Op.SLICE:
+            axes.remove(axis)
+        else:
+            value = node.operands[0]
+            place = dict(zip(value.axes, axes, strict=True))
+            axes = [place.get(i) for i in range(node.rank)]
     return found
 
 

@@ -87,8 +87,10 @@ def _add(
     session: SessionContext, schemas: dict[str, Schema], name: str, registered: Registered
 ) -> None:
     if _through_xarray_sql(registered):
-        dataset = registered.dataset
-        session.from_dataset(name, dataset.transpose(*registered.table.dims).reset_coords())
+        dataset = registered.dataset.transpose(*registered.table.dims).reset_coords()
+        if any(variable.chunks for variable in dataset.variables.values()):
+            dataset = dataset.unify_chunks()
+        session.from_dataset(name, dataset)
         return
     registered = registered.resolved()
     table = rows_of(registered)

@@ -138,7 +138,8 @@ class StatementTrace:
             raise ShapeError(f"{where}: a union of parts is not a dense array")
         relation = table.bag.parts[0]
         target = relation.columns[names.index(column)]
-        if relation.present is not None or target.valid is not None:
+        known = self._tracer.builder.known_mask
+        if known(relation.present) is not None or known(target.valid) is not None:
             raise ShapeError(f"{where}: a row may be absent or NULL, so it is not a dense array")
         if not isinstance(target, Values):
             raise ShapeError(f"{where}: a key column is not a value")

@@ -6,6 +6,7 @@ list of cases on stdin; writes a JSON list of results, one per case.
 
 import json
 import sys
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -49,6 +50,8 @@ def attention_case(case: dict[str, Any]) -> dict[str, float]:
         dropout = dropout._replace(bits=bits)
     forward = ForwardConfig(*case["forward"])
     backward = BackwardConfig(*case["backward"])
+    if case["apart"]:
+        backward = replace(backward, queries=backward)
     launch_forward(q, k, v, y, lse, dropout, scale, causal, "ieee", forward)
     launch_backward(
         dy, y, lse, q, k, v, dq, dk, dv, dropout, scale, causal, "ieee", backward

@@ -8,6 +8,7 @@ from sql_compact.errors import DTypeError, ShapeError
 from sql_compact.kernels import (
     attention,
     attention_backward,
+    attention_keep_bits,
     attention_qkv,
     attention_qkv_backward,
     dropout_mask,
@@ -57,6 +58,29 @@ def test_values_and_cotangents_are_those_of_autograd(p: float, causal: bool) -> 
     got = (y, lse, *attention_backward(dy, y, lse, q, k, v, *options))
     for a, b in zip(got, want, strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_packed_bits_stand_for_the_stream_they_come_from(causal: bool) -> None:
+    q, k, v, dy = inputs()
+    options = (*stream(0.4), SITE, 0.3, causal)
+    bits = attention_keep_bits(*stream(0.4), SITE, *q.shape[:3], causal)
+    y, lse = attention(q, k, v, *options)
+    gradients = attention_backward(dy, y, lse, q, k, v, *options)
+    y_bits, lse_bits = attention(q, k, v, *options, bits=bits)
+    gradients_bits = attention_backward(dy, y, lse, q, k, v, *options, bits=bits)
+    for a, b in zip((y_bits, lse_bits, *gradients_bits), (y, lse, *gradients), strict=True):
+        assert torch.equal(a, b)
+    # Other bits give another result, so they are really read.
+    assert not torch.equal(attention(q, k, v, *options, bits=bits ^ 1)[0], y)
+
+
+def test_bit_of_a_key_lies_in_the_word_of_its_32_keys() -> None:
+    bits = attention_keep_bits(*stream(0.4), SITE, 1, 2, 70, False)
+    mask = dropout_mask(*stream(0.4), SITE, (1, 2, 70, 70))
+    assert bits.shape == (1, 2, 4, 128)
+    for h, i, j in ((0, 0, 0), (1, 3, 31), (0, 69, 32), (1, 5, 69)):
+        assert bool(bits[0, h, j // 32, i] >> (j % 32) & 1) == bool(mask[0, h, i, j])
 
 
 def test_one_buffer_gives_what_three_give() -> None:
@@ -113,6 +137,7 @@ def test_operators_keep_torch_library_rules() -> None:
     opcheck(attention_qkv, (qkv, *options), test_utils=checks)
     opcheck(attention_qkv_backward, (y_one, y_one, lse, qkv, *options), test_utils=checks)
     opcheck(dropout_mask, (*stream(0.2), SITE, [4, 5]), test_utils=checks)
+    opcheck(attention_keep_bits, (*stream(0.2), SITE, 2, 3, 21), test_utils=checks)
 
 
 def test_torch_compile_traces_the_operators_whole() -> None:
@@ -143,6 +168,14 @@ WRONG: list[tuple[str, type[Exception], Callable[[], object]]] = [
         ShapeError,
         lambda: attention(Q, K, V, torch.ones(2), torch.tensor(1), torch.tensor(1)),
     ),
+    (
+        "bits of another length",
+        ShapeError,
+        lambda: attention(
+            Q, K, V, *stream(0.1), bits=attention_keep_bits(*stream(0.1), 0, 2, 3, 200)
+        ),
+    ),
+    ("no heads", ShapeError, lambda: attention_keep_bits(*stream(0.1), 0, 2, 0, 8)),
     ("lse", ShapeError, lambda: attention_backward(DY, DY, DY[..., :2], Q, K, V)),
     ("qkv", ShapeError, lambda: attention_qkv(Q)),
     ("five axes", ShapeError, lambda: dropout_mask(*stream(0.1), 0, [1, 2, 3, 4, 5])),

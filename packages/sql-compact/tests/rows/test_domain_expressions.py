@@ -83,10 +83,46 @@ def test_agrees(weather, agree, sql):
     agree(weather, sql)
 
 
+def test_a_value_that_a_filter_leaves_out_cannot_fail(agree):
+    ctx = CompactContext()
+    ctx.register("x", np.arange(3.0), dims=("i",))
+    agree(ctx, "SELECT 6 / i AS q FROM x WHERE i > 0")
+
+
 def test_a_failing_value_is_refused_with_what_fails(agree):
     ctx = CompactContext()
     ctx.register("x", np.arange(3.0), dims=("i",))
-    assert ctx.sql("SELECT 6 / i AS q FROM x WHERE i > 0", engine="rows").to_arrow().num_rows == 2
+    assert ctx.sql("SELECT 6 / i AS q FROM x WHERE val > 0", engine="rows").to_arrow().num_rows == 2
     with pytest.warns(UserWarning, match="divide"):
-        rows = ctx.sql("SELECT 6 / i AS q FROM x WHERE i > 0").to_arrow()
+        rows = ctx.sql("SELECT 6 / i AS q FROM x WHERE val > 0").to_arrow()
     assert sorted(rows.column("q").to_pylist()) == [3, 6]
+
+
+EXTREMES = {
+    "by month": "SELECT date_part('month', time) AS m, MAX(temp) AS h, MIN(temp) AS l FROM air GROUP BY 1",
+    "by year and month": (
+        "SELECT date_part('year', time) AS y, date_part('month', time) AS m, lat, MAX(temp) AS h "
+        "FROM air GROUP BY 1, 2, 3"
+    ),
+    "of a filtered month": (
+        "SELECT date_part('month', time) AS m, MIN(temp) AS l, COUNT(*) AS c FROM air "
+        "WHERE temp > 0 GROUP BY 1"
+    ),
+    "of the coordinate": "SELECT date_part('year', time) AS y, MAX(lon) AS h FROM air GROUP BY 1",
+    "by two axes": "SELECT date_part('year', time) AS y, lat > 0 AS n, MAX(temp) AS h FROM air GROUP BY 1, 2",
+    "by an axis and its month": "SELECT time, date_part('month', time) AS m, MAX(temp) AS h FROM air GROUP BY 1, 2",
+    "by a few": "SELECT time = '2023-01-07' AS t, MAX(temp) AS h FROM air GROUP BY 1",
+}
+
+
+@pytest.mark.parametrize("sql", EXTREMES.values(), ids=EXTREMES.keys())
+def test_extremes_agree(weather, agree, sql):
+    agree(weather, sql)
+
+
+def test_extremes_of_groups_take_no_more_than_their_rows():
+    ctx = CompactContext(memory_budget=4 * 8 * 600 * 50)
+    time = np.datetime64("2020-01-01", "ns") + np.arange(600) * np.timedelta64(1, "D")
+    ctx.register("x", np.ones((600, 50)), dims=("time", "i"), coords={"time": time})
+    sql = "SELECT date_trunc('month', time) AS m, i, MAX(val) AS h FROM x GROUP BY 1, 2"
+    assert ctx.sql(sql, engine="compact").to_xarray().shape == (20, 50)

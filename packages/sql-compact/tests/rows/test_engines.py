@@ -23,7 +23,7 @@ UNFOLDED = {
     "group by a value": ("SELECT FLOOR(temp) AS f, COUNT(*) AS c FROM air GROUP BY 1", "GROUP BY"),
     "text of a value": ("SELECT time, CAST(temp AS TEXT) AS t FROM air", "CAST"),
     "distinct in an aggregate": (
-        "SELECT lat, SUM(DISTINCT kind) AS s, COUNT(*) AS c FROM air GROUP BY lat",
+        "SELECT lat, SUM(DISTINCT temp) AS s, COUNT(*) AS c FROM air GROUP BY lat",
         "DISTINCT",
     ),
     "grouping sets": (

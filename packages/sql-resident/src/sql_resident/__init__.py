@@ -6,6 +6,7 @@ The entry point is :class:`TrainingSession`.
 from .checkpoint import CheckpointFolder
 from .errors import CheckpointError, NonFiniteState, OutOfMemory, SessionError
 from .inputs import BatchInput
+from .loop import FitResult, StopReason, fit
 from .optimizers import SGD, AdamW, Lion, Optimizer, ParameterTable
 from .reports import Counters, MemoryUse, StepReport
 from .schedules import Constant, Schedule, StepDecay, WarmupCosine, WarmupLinear
@@ -28,6 +29,7 @@ __all__ = [
     "CheckpointFolder",
     "Constant",
     "Counters",
+    "FitResult",
     "Lion",
     "MemoryUse",
     "NameMap",
@@ -40,10 +42,12 @@ __all__ = [
     "SessionError",
     "StepDecay",
     "StepReport",
+    "StopReason",
     "TrainingSession",
     "WarmupCosine",
     "WarmupLinear",
     "export_safetensors",
+    "fit",
     "import_safetensors",
     "read_safetensors",
 ]

@@ -42,8 +42,8 @@ class BackwardConfig:
         inner: queries or keys of one loop iteration.
         num_warps, num_stages: warps of a program, depth of the software pipeline.
         split: run blocks without masked entries in a loop of their own.
-        together: compute dK, dV and dQ in one launch instead of two.
         max_registers: limit of a thread's registers; None leaves the choice to the compiler.
+        queries: parameters of a launch of its own for dQ; None computes all in one launch.
     """
 
     outer: int
@@ -51,8 +51,8 @@ class BackwardConfig:
     num_warps: int
     num_stages: int
     split: bool
-    together: bool = True
     max_registers: int | None = None
+    queries: BackwardConfig | None = None
 
     @property
     def words(self) -> int:
@@ -75,11 +75,11 @@ _FORWARD: dict[tuple[int, int, bool], ForwardConfig] = {
 }
 _BACKWARD: dict[tuple[int, int, bool], BackwardConfig] = {
     (2, 64, True): BackwardConfig(64, 64, 4, 2, False),
-    (2, 64, False): BackwardConfig(64, 64, 4, 2, True),
+    (2, 64, False): BackwardConfig(64, 64, 4, 2, True, None, BackwardConfig(64, 64, 4, 3, True)),
     (2, 128, True): BackwardConfig(64, 32, 4, 2, False),
     (2, 128, False): BackwardConfig(64, 32, 4, 2, True),
     (4, 64, True): BackwardConfig(64, 32, 4, 2, False),
-    (4, 64, False): BackwardConfig(64, 32, 4, 2, True),
+    (4, 64, False): BackwardConfig(64, 32, 4, 2, False, None, BackwardConfig(64, 32, 4, 2, True)),
     (4, 128, True): BackwardConfig(64, 32, 8, 1, False),
     (4, 128, False): BackwardConfig(64, 32, 8, 1, True),
 }

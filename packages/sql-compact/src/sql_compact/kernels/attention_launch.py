@@ -88,11 +88,11 @@ def launch_forward(
     batch, heads, length, head_dim = q.shape
     config = config or forward_config(q.element_size(), head_dim, length)
     keep, arguments = _keep(dropout, lse)
-    grid = (triton.cdiv(length, config.block_m) * batch * heads,)
+    grid = (batch * heads, triton.cdiv(length, config.block_m))
     forward_kernel[grid](
         q, k, v, y, lse, *arguments,
         *_strides(q), *_strides(k), *_strides(v), *_strides(y),
-        batch * heads, heads, length, scale,
+        heads, length, scale,
         D=head_dim,
         BLOCK_D=block_d(head_dim),
         BM=config.block_m,
@@ -103,6 +103,66 @@ def launch_forward(
         SPLIT=config.split,
         CHECK=length % config.block_m != 0 or length % config.block_n != 0,
         PRECISION=precision,
+        num_warps=config.num_warps,
+        num_stages=config.num_stages,
+        **_limits(config),
+    )  # fmt: skip
+
+
+def launch_row_terms(
+    dy: torch.Tensor, y: torch.Tensor, lse: torch.Tensor, dropout: Dropout | None
+) -> torch.Tensor:
+    """What the backward kernel needs of each query, float32 (B, H, 2, padded length)."""
+    dy, y, lse = _unit_stride(dy), _unit_stride(y), lse.contiguous()
+    batch, heads, length, head_dim = y.shape
+    keep, arguments = _keep(dropout, lse)
+    pitch = padded(length)
+    terms = torch.empty((batch, heads, 2, pitch), dtype=torch.float32, device=y.device)
+    row_terms_kernel[(batch * heads, pitch // TERM_ROWS)](
+        y, dy, lse, arguments[0], terms, pitch, *_strides(y), *_strides(dy), heads, length,
+        D=head_dim,
+        BLOCK_D=block_d(head_dim),
+        BM=TERM_ROWS,
+        KEEP=keep,
+    )  # fmt: skip
+    return terms
+
+
+def launch_backward_part(
+    kinds: str,
+    config: BackwardConfig,
+    dy: torch.Tensor,
+    terms: torch.Tensor,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    dq: torch.Tensor,
+    dk: torch.Tensor,
+    dv: torch.Tensor,
+    dropout: Dropout | None,
+    scale: float,
+    causal: bool,
+    precision: str,
+) -> None:
+    """Write dK and dV (`kinds` "keys"), dQ ("queries") or all ("both"); rows have unit stride."""
+    batch, heads, length, head_dim = q.shape
+    keep, arguments = _keep(dropout, terms)
+    blocks = triton.cdiv(length, config.outer)
+    backward_kernel[(batch * heads, 2 * blocks if kinds == "both" else blocks)](
+        q, k, v, dy, terms, terms.shape[3], dq, dk, dv, *arguments,
+        *_strides(q), *_strides(k), *_strides(v), *_strides(dy),
+        *_strides(dq), *_strides(dk), *_strides(dv), heads, length, scale,
+        D=head_dim,
+        BLOCK_D=block_d(head_dim),
+        OUTER=config.outer,
+        INNER=config.inner,
+        CAUSAL=causal,
+        KEEP=keep,
+        WORDS=config.words,
+        SPLIT=config.split,
+        CHECK=length % config.outer != 0 or length % config.inner != 0,
+        PRECISION=precision,
+        KINDS=kinds,
         num_warps=config.num_warps,
         num_stages=config.num_stages,
         **_limits(config),
@@ -126,42 +186,13 @@ def launch_backward(
     config: BackwardConfig | None = None,
 ) -> None:
     """Write the cotangents of q, k and v to `dq`, `dk` and `dv` (B, H, T, D), any strides."""
-    q, k, v = _unit_stride(q), _unit_stride(k), _unit_stride(v)
-    dy, y = _unit_stride(dy), _unit_stride(y)
-    lse = lse.contiguous()
-    batch, heads, length, head_dim = q.shape
-    config = config or backward_config(q.element_size(), head_dim, length)
-    keep, arguments = _keep(dropout, lse)
-    pitch = padded(length)
-    terms = torch.empty((batch, heads, 2, pitch), dtype=torch.float32, device=q.device)
-    row_terms_kernel[(pitch // TERM_ROWS * batch * heads,)](
-        y, dy, lse, arguments[0], terms, pitch, *_strides(y), *_strides(dy),
-        batch * heads, heads, length,
-        D=head_dim,
-        BLOCK_D=block_d(head_dim),
-        BM=TERM_ROWS,
-        KEEP=keep,
-    )  # fmt: skip
-    blocks = triton.cdiv(length, config.outer) * batch * heads
-    for kinds in ("both",) if config.together else ("keys", "queries"):
-        grid = (2 * blocks if kinds == "both" else blocks,)
-        backward_kernel[grid](
-            q, k, v, dy, terms, pitch, dq, dk, dv, *arguments,
-            *_strides(q), *_strides(k), *_strides(v), *_strides(dy),
-            *_strides(dq), *_strides(dk), *_strides(dv),
-            batch * heads, heads, length, scale,
-            D=head_dim,
-            BLOCK_D=block_d(head_dim),
-            OUTER=config.outer,
-            INNER=config.inner,
-            CAUSAL=causal,
-            KEEP=keep,
-            WORDS=config.words,
-            SPLIT=config.split,
-            CHECK=length % config.outer != 0 or length % config.inner != 0,
-            PRECISION=precision,
-            KINDS=kinds,
-            num_warps=config.num_warps,
-            num_stages=config.num_stages,
-            **_limits(config),
+    q, k, v, dy = _unit_stride(q), _unit_stride(k), _unit_stride(v), _unit_stride(dy)
+    config = config or backward_config(q.element_size(), q.shape[3], q.shape[2])
+    terms = launch_row_terms(dy, y, lse, dropout)
+    parts = [("both", config)]
+    if config.queries is not None:
+        parts = [("keys", config), ("queries", config.queries)]
+    for kinds, part in parts:
+        launch_backward_part(
+            kinds, part, dy, terms, q, k, v, dq, dk, dv, dropout, scale, causal, precision
         )  # fmt: skip

@@ -39,7 +39,12 @@ def _check(p: torch.Tensor, seed: torch.Tensor, step: torch.Tensor, shape: Seque
 
 
 def launch_dropout_mask(
-    out: torch.Tensor, p: torch.Tensor, seed: torch.Tensor, step: torch.Tensor, site: int
+    out: torch.Tensor,
+    p: torch.Tensor,
+    seed: torch.Tensor,
+    step: torch.Tensor,
+    site: int,
+    groups_per_program: int = GROUPS_PER_PROGRAM,
 ) -> None:
     """Fill the contiguous bool tensor `out` by the Triton kernel."""
     import triton
@@ -48,7 +53,7 @@ def launch_dropout_mask(
 
     *leading, last = out.shape
     groups = math.prod(leading) * triton.cdiv(last, 4)
-    dropout_mask_kernel[(triton.cdiv(groups, GROUPS_PER_PROGRAM),)](
+    dropout_mask_kernel[(triton.cdiv(groups, groups_per_program),)](
         out,
         p,
         seed,
@@ -59,7 +64,8 @@ def launch_dropout_mask(
         SIZE1=leading[-1] if leading else 1,
         SIZE2=leading[-2] if len(leading) > 1 else 1,
         INDICES=out.dim(),
-        GROUPS=GROUPS_PER_PROGRAM,
+        GROUPS=groups_per_program,
+        LARGE=out.numel() + 4 * groups_per_program >= 2**31,
     )
 
 

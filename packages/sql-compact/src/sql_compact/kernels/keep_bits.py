@@ -61,8 +61,8 @@ def launch_keep_bits(
 
     batch, heads, words, pitch = out.shape
     rows, columns, warps = tile
-    keep_bits_kernel[(batch * heads * (pitch // rows) * (words // columns),)](
-        out, p, seed, step, site, batch * heads, heads, length, pitch,
+    keep_bits_kernel[(batch * heads, pitch // rows, words // columns)](
+        out, p, seed, step, site, heads, length, pitch,
         CAUSAL=causal,
         WORDS=columns,
         ROWS=rows,

@@ -17,9 +17,9 @@ from .philox_triton import drop_threshold, philox_words, stream_key
 WORD = tl.constexpr(32)
 
 
-@triton.jit(do_not_specialize=["site", "BH", "H", "T"])
+@triton.jit(do_not_specialize=["site", "H", "T"])
 def keep_bits_kernel(
-    bits_ptr, p_ptr, seed_ptr, step_ptr, site, BH, H, T, pitch,
+    bits_ptr, p_ptr, seed_ptr, step_ptr, site, H, T, pitch,
     CAUSAL: tl.constexpr, WORDS: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     """One program: the bits of 32 * WORDS keys and ROWS queries of one head.
@@ -27,12 +27,9 @@ def keep_bits_kernel(
     Bit j % 32 of bits[b, h, j // 32, i] is set if dropout keeps entry (b, h, i, j). Programs with
     nothing but entries that a mask hides write 0.
     """
-    pid = tl.program_id(0)
-    bh = pid % BH
-    tile = pid // BH
-    column_tiles = pitch // (WORD * WORDS)
-    i0 = tile // column_tiles * ROWS
-    w0 = tile % column_tiles * WORDS
+    bh = tl.program_id(0)
+    i0 = tl.program_id(1) * ROWS
+    w0 = tl.program_id(2) * WORDS
     i = i0 + tl.arange(0, ROWS)
     w = w0 + tl.arange(0, WORDS)
     packed = tl.zeros([WORDS, ROWS], tl.uint32)
@@ -41,7 +38,7 @@ def keep_bits_kernel(
         visible = visible & (w0 * WORD < i0 + ROWS)
     if visible:
         k0, k1 = stream_key(seed_ptr, step_ptr, site, 4)
-        threshold, _scale = drop_threshold(p_ptr)
+        threshold = drop_threshold(p_ptr)
         h = (bh % H).to(tl.uint32)
         b = (bh // H).to(tl.uint32)
         for block in tl.static_range(8):
@@ -59,8 +56,8 @@ def keep_bits_kernel(
 @triton.jit
 def stored_by_column(base, pitch, i, n0, M: tl.constexpr, N: tl.constexpr):
     """Keep bits of a [M queries, N keys] tile; n0, its first key, is a multiple of 32."""
-    w = n0 // WORD + tl.arange(0, N // WORD)
-    words = tl.load(base + w[None, :] * pitch + i[:, None])
+    w = tl.arange(0, N // WORD)
+    words = tl.load(base + n0 // WORD * pitch + w[None, :] * pitch + i[:, None])
     words = tl.reshape(tl.broadcast_to(words[:, :, None], [M, N // WORD, WORD]), [M, N])
     n = tl.arange(0, N)[None, :]
     # A thread of a tensor-core tile knows n & 24 at compile time: one shift serves many columns.
@@ -70,8 +67,8 @@ def stored_by_column(base, pitch, i, n0, M: tl.constexpr, N: tl.constexpr):
 @triton.jit
 def stored_by_row(base, pitch, i, n0, N: tl.constexpr, M: tl.constexpr):
     """Keep bits of a [N keys, M queries] tile; n0, its first key, is a multiple of 32."""
-    w = n0 // WORD + tl.arange(0, N // WORD)
-    words = tl.load(base + w[:, None] * pitch + i[None, :])
+    w = tl.arange(0, N // WORD)
+    words = tl.load(base + n0 // WORD * pitch + w[:, None] * pitch + i[None, :])
     words = tl.reshape(tl.broadcast_to(words[:, None, :], [N // WORD, WORD, M]), [N, M])
     n = tl.arange(0, N)[:, None]
     # A thread of a tensor-core tile knows n & 8 at compile time.

@@ -58,10 +58,14 @@ def stream_key(seed_ptr, step_ptr, site, INDICES: tl.constexpr):
 
 @triton.jit
 def drop_threshold(p_ptr):
-    """floor(p * 2^32) as uint32 and 1 / (1 - p) as float32."""
-    p = tl.load(p_ptr).to(tl.float64)
-    threshold = (p * 4294967296.0).to(tl.int64).to(tl.uint32)
-    return threshold, (1.0 / (1.0 - p)).to(tl.float32)
+    """floor(p * 2^32) as uint32."""
+    return (tl.load(p_ptr).to(tl.float64) * 4294967296.0).to(tl.int64).to(tl.uint32)
+
+
+@triton.jit
+def kept_share(p_ptr):
+    """1 - p as float32."""
+    return (1.0 - tl.load(p_ptr).to(tl.float64)).to(tl.float32)
 
 
 # An accumulator of the tensor cores gives a thread two neighbouring columns, and two more eight
@@ -163,16 +167,18 @@ def dropout_mask_kernel(
     SIZE2: tl.constexpr,
     INDICES: tl.constexpr,
     GROUPS: tl.constexpr,
+    LARGE: tl.constexpr,
 ):
     """Keep bits for a whole index space: one Philox block per four neighbours of the last axis.
 
     `groups` counts those blocks; SIZE1 and SIZE2 are the sizes of the second- and third-last axes
-    (1 where there is none).
+    (1 where there is none). LARGE says that indices need 64 bits.
     """
     per_row: tl.constexpr = (LAST + 3) // 4
     k0, k1 = stream_key(seed_ptr, step_ptr, site, INDICES)
-    threshold, _scale = drop_threshold(p_ptr)
-    group = tl.program_id(0).to(tl.int64) * GROUPS + tl.arange(0, GROUPS)
+    threshold = drop_threshold(p_ptr)
+    program = tl.program_id(0).to(tl.int64) if LARGE else tl.program_id(0)
+    group = program * GROUPS + tl.arange(0, GROUPS)
     valid = group < groups
     block = group % per_row
     row = group // per_row
@@ -187,6 +193,11 @@ def dropout_mask_kernel(
     )
     # join(join(w0, w2), join(w1, w3)) lists the words in the order 0, 1, 2, 3.
     words = tl.reshape(tl.join(tl.join(w0, w2), tl.join(w1, w3)), [GROUPS, 4])
-    column = block[:, None] * 4 + tl.arange(0, 4)[None, :]
-    offset = row[:, None] * LAST + column
-    tl.store(out_ptr + offset, words >= threshold, mask=valid[:, None] & (column < LAST))
+    if LAST % 4 == 0:
+        offset = group[:, None] * 4 + tl.arange(0, 4)[None, :]
+        mask = valid[:, None]
+    else:
+        column = block[:, None] * 4 + tl.arange(0, 4)[None, :]
+        offset = row[:, None] * LAST + column
+        mask = valid[:, None] & (column < LAST)
+    tl.store(out_ptr + offset, words >= threshold, mask=mask)

@@ -25,6 +25,8 @@ from .expressions import Expressions
 from .joins import null_column
 from .model import Bag, Coded, Column, Coordinate, Relation, Values, bind, rename
 
+#: Aggregates that are one of the values.
+_EXTREMES = ("min", "max")
 _BOOLEANS = Explicit(np.array([False, True]))
 
 
@@ -143,7 +145,13 @@ class Aggregates:
             null_column(self._b, parts[0][1][i]) if axis is None else Coordinate(axis)
             for i, axis in enumerate(axes)
         )
-        columns = tuple(self._measure(m, grouped, always=False) for m in measures)
+        packed = grouped
+        if any(m.function in _EXTREMES for m in measures):
+            packed = [self._assign(*self._packed(part, keys, axes), axes) for part, keys in parts]
+        columns = tuple(
+            self._measure(m, packed if m.function in _EXTREMES else grouped, always=False)
+            for m in measures
+        )
         return Relation(row_axes, key_columns + columns, self._b.known_mask(present))
 
     def _group_axis(self, columns: list[Column], taken: list[Axis | None]) -> Axis:
@@ -180,6 +188,57 @@ class Aggregates:
         reduced = tuple(a for a in relation.axes if a not in group_axes)
         relation = Relation(relation.axes, relation.columns, rows)
         return _Grouped(relation, rows, reduced)
+
+    def _packed(
+        self, part: Relation, keys: list[Column], axes: list[Axis | None]
+    ) -> tuple[Relation, list[Column]]:
+        """Rows of one axis arranged by group, where keys depend on that axis alone.
+
+        An extreme has no contraction to keep a selection symbolic in: by a mask each group
+        would read every row. Arranged by group each row is read once, and groups of unequal
+        size are filled up; where that more than doubles the rows they stay as they are.
+        """
+        shown = {k.axis for k in keys if isinstance(k, Coordinate)}
+        chosen: dict[int, np.ndarray] = {}
+        source: Axis | None = None
+        for i, (key, axis) in enumerate(zip(keys, axes, strict=True)):
+            if not isinstance(key, Coded) or axis is None or axis in axes[:i]:
+                continue
+            code = self._renamed_code(key, axis.domain, {})
+            value = self._b.static.value(code.node)
+            if value is None or len(code.axes) != 1 or code.axes[0] in shown:
+                continue
+            if source is None or source is code.axes[0]:
+                source = code.axes[0]
+                chosen[i] = value.numpy()
+        if source is None:
+            return part, keys
+        groups = tuple(a for i in chosen if (a := axes[i]) is not None)
+        shape = tuple(a.size for a in groups)
+        flat = np.ravel_multi_index(tuple(chosen.values()), shape)
+        counts = np.bincount(flat, minlength=math.prod(shape))
+        width = int(counts.max(initial=0))
+        if not width or width * len(counts) > 2 * source.size:
+            return part, keys
+        order = np.argsort(flat, kind="stable")
+        starts = np.cumsum(counts) - counts
+        slots = np.arange(width)
+        filled = slots < counts[:, None]
+        index = order[np.where(filled, starts[:, None] + slots, 0)].reshape(*shape, width)
+        inner = Axis(source.name, Range(width))
+        place = (*groups, inner)
+        position = Tensor(self._b.graph.data(index, DType.INT64), place)
+        whole = Relation(part.axes, (*part.columns, *keys), part.present)
+        moved = bind(self._b, whole, source, position)
+        mask = None
+        if not filled.all():
+            mask = Tensor(self._b.graph.data(filled.reshape(index.shape), DType.BOOL), place)
+        present = self._b.conjunction((moved.present, mask))
+        columns, arranged = moved.columns[: len(part.columns)], list(moved.columns)
+        arranged = arranged[len(part.columns) :]
+        for i, axis in zip(chosen, groups, strict=True):
+            arranged[i] = Coordinate(axis)
+        return Relation((*moved.axes, *place), columns, present), arranged
 
     def _renamed_code(self, key: Column, domain: Domain, names: dict[Axis, Axis]) -> Tensor:
         assert not isinstance(key, Values)

@@ -93,8 +93,7 @@ class DomainExpressions:
             UnsupportedSQL: DataFusion fails on some value of the domain, which the query may
                 not have read.
         """
-        references = set(_references(expression))
-        columns = {relation.columns[i] for i in references}
+        columns = {relation.columns[i] for i in references(expression)}
         if len(columns) > 1 or not _is_scalar(expression):
             return None
         source = columns.pop() if columns else None
@@ -190,11 +189,12 @@ def _domain_table(domain: Domain | None, with_null: bool) -> pa.Array:
     return pa.concat_arrays([array, pa.nulls(1, kind)]) if with_null else array
 
 
-def _references(expression: n.Expression) -> Iterator[int]:
+def references(expression: n.Expression) -> Iterator[int]:
+    """Positions of the columns that an expression reads."""
     if isinstance(expression, n.ColumnRef):
         yield expression.index
     for operand in _operands(expression):
-        yield from _references(operand)
+        yield from references(operand)
 
 
 def _operands(expression: n.Expression) -> list[n.Expression]:

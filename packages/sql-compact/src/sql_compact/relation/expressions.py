@@ -18,9 +18,9 @@ from ..errors import UnsupportedSQL
 from ..functions.registry import ScalarFunction, scalar_function
 from ..plan import nodes as n
 from ..tensor.graph import scalar_value
-from ..tensor.labelled import Tensor, TensorBuilder
-from .domain_expressions import DomainExpressions
-from .equalities import literal_value
+from ..tensor.labelled import Axis, Tensor, TensorBuilder
+from .domain_expressions import DomainExpressions, references
+from .equalities import EQUALITIES, literal_value
 from .model import Coded, Column, Coordinate, Relation, Values, nullable
 
 _COMPARISONS = ("equal", "not_equal", "lt", "lte", "gt", "gte")
@@ -78,6 +78,8 @@ class Expressions:
             value = self._b.constant(0, dtype or DType.FLOAT64)
             return Values(value, self._b.constant(False, DType.BOOL))
         if dtype is None:
+            if isinstance(literal.value, tuple):
+                raise UnsupportedSQL("INTERVAL", "arithmetic with intervals, of values")
             domain = domain_of(np.asarray([literal_value(literal)]), "literal")
             return Coded(self._b.constant(0, DType.INT64), domain)
         return Values(self._b.constant(literal.value, dtype))
@@ -409,3 +411,16 @@ _SPECIAL: dict[str, Callable[[Expressions, n.Call, Relation], Column]] = {
     "power": Expressions._power,
     **{f"dropout_keep_{count}": Expressions._dropout for count in range(1, 5)},
 }
+
+
+def only_axis(expression: n.Expression, relation: Relation) -> Axis | None:
+    """The axis that an expression reads and nothing else; None for an equality with it.
+
+    An equality with a literal fixes the dim, which is better than shortening it.
+    """
+    is_equality = isinstance(expression, n.Call) and expression.name in EQUALITIES
+    if is_equality and all(isinstance(a, n.ColumnRef | n.Literal) for a in expression.arguments):
+        return None
+    columns = {relation.columns[i] for i in references(expression)}
+    only = columns.pop() if len(columns) == 1 else None
+    return only.axis if isinstance(only, Coordinate) else None

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from ..domain import Range
 from ..dtypes import DType
 from ..errors import UnsupportedSQL
 from ..plan import nodes as n
 from ..tensor.labelled import Axis, Tensor, TensorBuilder
 from .equalities import EQUALITIES, conjuncts, equate
-from .expressions import Expressions
-from .model import Bag, Coded, Column, Coordinate, Relation, Values, nullable
+from .expressions import Expressions, only_axis
+from .model import Bag, Coded, Column, Coordinate, Relation, Values, nullable, take
 
 _MIRRORS = {
     n.JoinKind.RIGHT: n.JoinKind.LEFT,
@@ -29,8 +31,45 @@ class Joins:
         self._expressions = expressions
 
     def filter(self, relation: Relation, condition: n.Expression) -> Relation:
-        """The rows where the condition is true."""
-        return self._restrict(relation, conjuncts(condition), frozenset(relation.axes))
+        """The rows where the condition is true.
+
+        What depends on one coordinate alone shortens its axis, so that nothing is read or
+        computed where no row is.
+        """
+        residual = []
+        kept: dict[Axis, np.ndarray] = {}
+        for term in conjuncts(condition):
+            mask = self._mask_of_one_axis(relation, term)
+            if mask is None:
+                residual.append(term)
+                continue
+            axis, holds = mask
+            kept[axis] = kept[axis] & holds if axis in kept else holds
+        never = False
+        for axis, holds in kept.items():
+            if not holds.any():
+                never = True
+            elif not holds.all():
+                relation = take(self._b, relation, axis, np.flatnonzero(holds))
+        if never:
+            none = self._b.constant(False, DType.BOOL)
+            relation = Relation(relation.axes, relation.columns, none)
+        return self._restrict(relation, residual, frozenset(relation.axes))
+
+    def _mask_of_one_axis(
+        self, relation: Relation, condition: n.Expression
+    ) -> tuple[Axis, np.ndarray] | None:
+        """Where along an axis a condition on it holds; None for any other condition."""
+        axis = only_axis(condition, relation)
+        if axis is None or axis.size == 0:
+            return None
+        mask = self._expressions.condition(condition, relation)
+        if mask is None:
+            return axis, np.ones(axis.size, dtype=bool)
+        value = self._b.static.value(mask.node)
+        if value is None or any(a is not axis for a in mask.axes):
+            return None
+        return axis, np.broadcast_to(value.numpy(), (axis.size,))
 
     def _restrict(
         self, relation: Relation, conditions: list[n.Expression], free: frozenset[Axis]

@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ..domain import Domain
+import numpy as np
+
+from ..domain import Domain, Range, domain_of
+from ..dtypes import DType
 from ..ordering import Step
 from ..tensor.labelled import Axis, Tensor, TensorBuilder
 
@@ -127,6 +130,37 @@ def bind(builder: TensorBuilder, relation: Relation, axis: Axis, code: Tensor) -
         for c in bound.columns
     )
     return Relation(axes, columns, bound.present)
+
+
+def take(builder: TensorBuilder, relation: Relation, axis: Axis, kept: np.ndarray) -> Relation:
+    """The relation with ``axis`` cut to some positions, in order."""
+    shorter = Axis(axis.name, _subdomain(axis.domain, kept))
+    index = Tensor(builder.graph.data(kept, DType.INT64), (shorter,))
+
+    def picked(tensor: Tensor) -> Tensor:
+        if axis not in tensor.axes:
+            return tensor
+        static = builder.static.value(tensor.node)
+        if static is None:
+            return builder.gather(tensor, axis, index)
+        values = static.numpy().take(kept, axis=tensor.axes.index(axis))
+        axes = tuple(shorter if a is axis else a for a in tensor.axes)
+        return Tensor(builder.graph.data(values, tensor.dtype), axes)
+
+    axes = tuple(shorter if a is axis else a for a in relation.axes)
+    cut = map_tensors(relation, picked, axes)
+    columns = tuple(
+        Coordinate(shorter) if isinstance(c, Coordinate) and c.axis is axis else c
+        for c in cut.columns
+    )
+    present = cut.present
+    return Relation(axes, columns, builder.known_mask(present))
+
+
+def _subdomain(domain: Domain, kept: np.ndarray) -> Domain:
+    if isinstance(domain, Range) and len(kept) == kept[-1] - kept[0] + 1:
+        return Range(len(kept), domain.start + int(kept[0]), domain.dtype)
+    return domain_of(domain.values()[kept], "filter")
 
 
 def nullable(builder: TensorBuilder, column: Column, valid: Tensor | None) -> Column:

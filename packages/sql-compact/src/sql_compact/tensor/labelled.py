@@ -237,17 +237,18 @@ class TensorBuilder:
             return tensors[0]
         elif function in ("and", "or"):
             return self._simplify_logic(function == "and", tensors, values)
-        elif function == "not":
-            return self._negated(tensors[0])
+        elif function == "not" and _is_map(tensors[0], "not"):
+            return _negated(tensors[0])
         elif function == "where":
             mask, then, otherwise = tensors
             if values[0] is not None:
                 return then if values[0] else otherwise
             if then == otherwise:
                 return then
-            negated = self._negated(mask)
-            if negated is not None:
-                return self.map("where", negated, otherwise, then)
+            if _is_map(mask, "not"):
+                return self.map("where", _negated(mask), otherwise, then)
+            if then.dtype is DType.BOOL:
+                return self._choice_of_truth(mask, then, otherwise, values)
         elif function == "equal" and tensors[0] == tensors[1] and tensors[0].dtype.is_integer:
             return self.constant(True, DType.BOOL)
         return None
@@ -272,19 +273,23 @@ class TensorBuilder:
             if values[i] is not None:
                 neutral = bool(values[i]) is conjunction
                 return tensors[1 - i] if neutral else tensors[i]
-        if tensors[0] == tensors[1]:
-            return tensors[0]
-        for a, b in (tensors, tensors[::-1]):
-            if self._negated(a) == b:
+            if _is_map(tensors[i], "not") and _negated(tensors[i]) == tensors[1 - i]:
                 return self.constant(not conjunction, DType.BOOL)
-        return None
+        return tensors[0] if tensors[0] == tensors[1] else None
 
-    def _negated(self, tensor: Tensor) -> Tensor | None:
-        """The operand of NOT, if the tensor is one."""
-        if not _is_map(tensor, "not"):
-            return None
-        operand = tensor.node.operands[0]
-        return Tensor(operand.node, tuple(tensor.axes[i] for i in operand.axes))
+    def _choice_of_truth(
+        self, mask: Tensor, then: Tensor, otherwise: Tensor, values: list
+    ) -> Tensor | None:
+        """A choice one side of which is known, as AND or OR: ``where(m, true, x)`` is m or x."""
+        if values[1] is not None:
+            if values[1]:
+                return self.map("or", mask, otherwise)
+            return self.map("and", self.map("not", mask), otherwise)
+        if values[2] is not None:
+            if values[2]:
+                return self.map("or", self.map("not", mask), then)
+            return self.map("and", mask, then)
+        return None
 
     def _fold_constants(self, function: str, tensors: tuple[Tensor, ...]) -> Tensor:
         entry = map_function(function)
@@ -301,6 +306,12 @@ class TensorBuilder:
 
 def _is_map(tensor: Tensor, function: str) -> bool:
     return tensor.node.op is Op.MAP and tensor.node.attributes == function
+
+
+def _negated(tensor: Tensor) -> Tensor:
+    """What a NOT is applied to."""
+    operand = tensor.node.operands[0]
+    return Tensor(operand.node, tuple(tensor.axes[i] for i in operand.axes))
 
 
 def slice_node(graph: Graph, node: Node, axis: int, position: int) -> Node:

@@ -1,0 +1,101 @@
+"""Order of execution, and operations that are more than one torch call, against numpy."""
+
+import numpy as np
+import pytest
+import torch
+from sql_compact.dtypes import DType
+from sql_compact.lowering.contraction import contract
+from sql_compact.lowering.schedule import allocation, schedule
+from sql_compact.tensor.graph import topological
+
+
+def peak(order, outputs):
+    """Largest number of bytes alive at once when the nodes run in this order."""
+    last = {}
+    for step, node in enumerate(order):
+        for operand in node.operands:
+            last[operand.node.index] = step
+    kept = {node.index for node in outputs}
+    alive = most = 0
+    for step, node in enumerate(order):
+        alive += allocation(node)
+        most = max(most, alive)
+        for operand in {o.node for o in node.operands}:
+            if last[operand.index] == step and operand.index not in kept:
+                alive -= allocation(operand)
+    return most
+
+
+def test_every_node_runs_once_after_its_operands(bench):
+    x = bench.input("x", bench.i, bench.j)
+    y = bench.map("exp", x)
+    outputs = [bench.sum(bench.map("multiply", y, x), bench.j).node, bench.sum(y, bench.i).node]
+    order = schedule(outputs)
+    assert sorted(n.index for n in order) == [n.index for n in topological(outputs)]
+    seen = set()
+    for node in order:
+        assert {o.node.index for o in node.operands} <= seen
+        seen.add(node.index)
+
+
+def test_what_frees_memory_runs_early(bench):
+    # A plan that computes ten arrays first and sums each of them last.
+    arrays = [bench.map("exp", bench.input(f"x{n}", bench.i, bench.j)) for n in range(10)]
+    outputs = [bench.sum(a, bench.i, bench.j).node for a in arrays]
+    late, early = topological(outputs), schedule(outputs)
+    size = arrays[0].node.size * 8
+    assert peak(late, outputs) >= 10 * size
+    assert peak(early, outputs) < 3 * size
+
+
+@pytest.mark.parametrize(
+    "equation",
+    [
+        "ij,jk->ik",
+        "ij,jk->ki",
+        "bij,bjk->bik",
+        "bij,bkj->ibk",
+        "ij,ij->",
+        "ij,ij->i",
+        "i,j->ij",
+        "i,j->ji",
+        "ijl,jk->ik",
+        "ij,jkl->ik",
+        "bhid,bhjd->bhij",
+        "btc,pdc->btpd",
+    ],
+)
+def test_a_contraction_is_einsum(equation):
+    terms, out = equation.split("->")
+    left, right = terms.split(",")
+    sizes = {letter: 2 + i for i, letter in enumerate(sorted(set(left + right)))}
+    place = {x: i for i, x in enumerate(out)}
+    for letter in left + right:
+        place.setdefault(letter, len(place))
+    rng = np.random.default_rng(3)
+    a, b = (rng.normal(size=[sizes[x] for x in term]) for term in (left, right))
+    result = contract(
+        torch.as_tensor(a),
+        torch.as_tensor(b),
+        tuple(place[x] for x in left),
+        tuple(place[x] for x in right),
+        len(out),
+        False,
+    )
+    np.testing.assert_allclose(result.numpy(), np.einsum(equation, a, b), rtol=1e-12)
+
+
+@pytest.mark.parametrize("axes", [("i", "k"), ("k", "i"), ("j",), ()])
+def test_a_gather_is_indexing(bench, axes):
+    value = bench.input("v", bench.i, bench.k, bench.j)
+    own = tuple({"i": bench.i, "j": bench.j, "k": bench.layer}[a] for a in axes)
+    index = bench.input("n", *own, dtype=DType.INT64)
+    rng = np.random.default_rng(4)
+    arrays = {"v": rng.normal(size=(3, 5, 4)), "n": rng.integers(0, 5, [a.size for a in own])}
+    order = tuple(dict.fromkeys((bench.i, bench.j, *own)))
+    result = bench.evaluate(bench.builder.gather(value, bench.k, index), order, arrays)
+    grids = np.meshgrid(*(np.arange(a.size) for a in order), indexing="ij")
+    at = dict(zip(order, grids, strict=True))
+    positions = arrays["n"][tuple(at[a] for a in own)]
+    expected = arrays["v"][at[bench.i], positions, at[bench.j]]
+    np.testing.assert_array_equal(result, np.broadcast_to(expected, result.shape))

@@ -1,0 +1,229 @@
+"""A training loop: updates until something says stop, with evaluation and checkpoints."""
+
+from __future__ import annotations
+
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from .checkpoint import CheckpointFolder
+from .errors import NonFiniteState, SessionError
+from .reports import StepReport
+from .session import TrainingSession
+
+Batch = Mapping[str, Any]
+
+#: Name of the validation loss among a checkpoint's metrics.
+VALIDATION_LOSS = "validation_loss"
+#: Skipped batches in a row after which a loop gives up.
+_SKIP_LIMIT = 100
+
+
+class StopReason(Enum):
+    """Why a loop ended."""
+
+    STEPS = "steps"
+    TIME = "time"
+    EARLY_STOPPING = "early stopping"
+    INTERRUPT = "interrupt"
+
+
+@dataclass(frozen=True, slots=True)
+class FitResult:
+    """What a loop did.
+
+    Attributes:
+        reason: why it ended.
+        updates: updates it made.
+        last: report of the last one; None if none was made.
+        validation: (step, validation loss) of every evaluation.
+        checkpoint: the file that holds the state at the end, if there is a folder.
+    """
+
+    reason: StopReason
+    updates: int
+    last: StepReport | None
+    validation: tuple[tuple[int, float], ...]
+    checkpoint: Path | None
+
+    @property
+    def best(self) -> tuple[int, float] | None:
+        """The evaluation with the lowest loss, the first of equal ones."""
+        return min(self.validation, key=lambda found: found[1], default=None)
+
+
+def fit(
+    session: TrainingSession,
+    batches: Callable[[int], Batch | Sequence[Batch]],
+    *,
+    steps: int,
+    max_time: float | None = None,
+    validate: Callable[[TrainingSession], float] | None = None,
+    validate_every: int = 100,
+    patience: int | None = None,
+    min_improvement: float = 0.0,
+    checkpoints: CheckpointFolder | None = None,
+    save_every: int | None = None,
+    on_report: Callable[[StepReport], None] | None = None,
+) -> FitResult:
+    """Train until the session has made ``steps`` updates, or something else ends it.
+
+    Ctrl-C ends the loop after the current update; a second one interrupts at once (the
+    session is left whole even then). However it ends, the state is saved if there is a
+    folder, so that calling ``fit`` again on a restored session continues bit for bit.
+
+    Args:
+        batches: the batch (or list of micro-batches) of a data position. It must be a pure
+            function of it, with a seed of its own: then a resumed run sees the batches that
+            an uninterrupted one would, and no generator state needs to be kept.
+        steps: total updates of the session, those before this call included.
+        max_time: seconds; no update starts later.
+        validate: gives the validation loss, for example a mean of ``session.evaluate``; it
+            is called every ``validate_every`` updates.
+        patience: stop after this many evaluations in a row without an improvement of more
+            than ``min_improvement``. It counts from the start of this call.
+        checkpoints: where to save: after each evaluation, with its loss as the metric
+            ``validation_loss``; every ``save_every`` updates; and at the end.
+        on_report: called after every update.
+
+    Raises:
+        SessionError: an argument is out of range, or what ``step`` raises.
+        NonFiniteState: 100 batches in a row were skipped.
+        CheckpointError: a save failed.
+    """
+    _check(steps, max_time, validate_every, patience, save_every, validate is not None)
+    loop = _Loop(session, checkpoints)
+    started, first = time.monotonic(), session.step_count
+    stopping = _EarlyStopping(patience, min_improvement)
+    reason = StopReason.STEPS
+    with _interrupts() as interrupted:
+        while session.step_count < steps:
+            if interrupted.is_set():
+                reason = StopReason.INTERRUPT
+                break
+            if max_time is not None and time.monotonic() - started >= max_time:
+                reason = StopReason.TIME
+                break
+            loop.last = session.step(batches(session.data_position))
+            if on_report is not None:
+                on_report(loop.last)
+            if not loop.last.valid:
+                loop.skip()
+                continue
+            loop.skipped = 0
+            if validate is not None and session.step_count % validate_every == 0:
+                loss = loop.evaluate(validate)
+                if stopping.ends(loss):
+                    reason = StopReason.EARLY_STOPPING
+                    break
+            elif save_every is not None and session.step_count % save_every == 0:
+                loop.save()
+        loop.finish()
+    return FitResult(
+        reason, session.step_count - first, loop.last, tuple(loop.validation), loop.file
+    )
+
+
+class _Loop:
+    """What a loop has found and saved so far."""
+
+    def __init__(self, session: TrainingSession, folder: CheckpointFolder | None) -> None:
+        self._session = session
+        self._folder = folder
+        self._saved: int | None = None
+        self.skipped = 0
+        self.last: StepReport | None = None
+        self.validation: list[tuple[int, float]] = []
+        self.file: Path | None = None
+
+    def evaluate(self, validate: Callable[[TrainingSession], float]) -> float:
+        loss = float(validate(self._session))
+        self.validation.append((self._session.step_count, loss))
+        self.save({VALIDATION_LOSS: loss})
+        return loss
+
+    def save(self, metrics: Mapping[str, float] | None = None) -> None:
+        if self._folder is not None:
+            self.file = self._folder.save(self._session.checkpoint(metrics))
+            self._saved = self._session.data_position
+
+    def skip(self) -> None:
+        """Note a batch that was skipped, and give up when nothing else happens."""
+        self.skipped += 1
+        if self.skipped >= _SKIP_LIMIT:
+            raise NonFiniteState(
+                f"{self.skipped} batches in a row gave no finite update; the state is that of "
+                f"step {self._session.step_count}. Lower the learning rate"
+            )
+
+    def finish(self) -> None:
+        """Save the last state, unless its file is there already, with its metrics."""
+        if self._saved != self._session.data_position:
+            self.save()
+
+
+class _EarlyStopping:
+    def __init__(self, patience: int | None, min_improvement: float) -> None:
+        self._patience = patience
+        self._min_improvement = min_improvement
+        self._best = math.inf
+        self._without = 0
+
+    def ends(self, loss: float) -> bool:
+        """Whether training ends after an evaluation of this loss; NaN is no improvement."""
+        if loss < self._best - self._min_improvement:
+            self._best, self._without = loss, 0
+        else:
+            self._without += 1
+        return self._patience is not None and self._without >= self._patience
+
+
+@contextmanager
+def _interrupts() -> Iterator[threading.Event]:
+    """An event that the first SIGINT sets; later ones do what they did before.
+
+    Signals reach the main thread only, so elsewhere the event is never set.
+    """
+    event = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield event
+        return
+    before = signal.getsignal(signal.SIGINT)
+
+    def note(number: int, frame: FrameType | None) -> None:
+        event.set()
+        signal.signal(signal.SIGINT, before)
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield event
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _check(
+    steps: int,
+    max_time: float | None,
+    validate_every: int,
+    patience: int | None,
+    save_every: int | None,
+    validates: bool,
+) -> None:
+    counts = {"validate_every": validate_every, "patience": patience, "save_every": save_every}
+    for name, count in counts.items():
+        if count is not None and (isinstance(count, bool) or count < 1):
+            raise SessionError(f"fit: {name} is {count!r}; it must be at least 1")
+    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 0:
+        raise SessionError(f"fit: steps is {steps!r}; it must be a whole number of updates")
+    if max_time is not None and not max_time >= 0:
+        raise SessionError(f"fit: max_time is {max_time!r}; it must be seconds, at least 0")
+    if patience is not None and not validates:
+        raise SessionError("fit: patience needs validate, the validation loss to watch")
