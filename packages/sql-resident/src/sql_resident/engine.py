@@ -69,17 +69,25 @@ class StepEngine:
         ``inputs`` are tensors by input name, other than the state; of the CPU, or of the
         device.
         """
+        self.start(inputs)
+        return self.finish()
+
+    def start(self, inputs: Mapping[str, torch.Tensor]) -> None:
+        """Begin a run; on CUDA the host goes on while the device works."""
         if self._device.type == "cuda":
-            return self._run_captured(inputs)
-        if self._compile:
+            self._start_captured(inputs)
+        elif self._compile:
             self._call(self._stage(inputs))
-            return self._report.tolist()
-        if not self.compilations:
-            self.compilations = 1
-        results = self._program.run(self._arguments(self._state.published, inputs))
-        given = {t.untyped_storage().data_ptr() for t in inputs.values()}
-        self._state.stage({s.name: _owned(results[s.output], given) for s in self._slots})
-        return [float(r) for r in results[: self._scalars]]
+        else:
+            self.compilations = self.compilations or 1
+            results = self._program.run(self._arguments(self._state.published, inputs))
+            given = {t.untyped_storage().data_ptr() for t in inputs.values()}
+            self._state.stage({s.name: _owned(results[s.output], given) for s in self._slots})
+            self._report = torch.stack([r.to(torch.float64) for r in results[: self._scalars]])
+
+    def finish(self) -> list[float]:
+        """Wait for the run that was started; returns the reported numbers."""
+        return self._report.tolist()
 
     def _arguments(
         self, state: Mapping[str, torch.Tensor], inputs: Mapping[str, torch.Tensor]
@@ -129,7 +137,7 @@ class StepEngine:
             return step
         return torch.compile(step, fullgraph=True, dynamic=False)
 
-    def _run_captured(self, inputs: Mapping[str, torch.Tensor]) -> list[float]:
+    def _start_captured(self, inputs: Mapping[str, torch.Tensor]) -> None:
         """One graph for each direction between the two state buffers."""
         arrays = self._stage(inputs)
         self._state.spare()
@@ -141,7 +149,6 @@ class StepEngine:
                 self._call(arrays)
             self._graphs[key] = graph
         self._graphs[key].replay()
-        return self._report.tolist()
 
     def _warm_up(self, arrays: Mapping[str, torch.Tensor]) -> None:
         """Run once on a side stream, as capturing requires; compiles on the first call."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+import numpy as np
 import torch
 
 #: Inputs start at multiples of this many bytes, as vectorized loads on the device want.
@@ -38,13 +39,13 @@ class Staging:
                 end += math.ceil(size / _ALIGNMENT) * _ALIGNMENT
         self._host = torch.zeros(end, dtype=torch.uint8, pin_memory=pinned)
         self._block = torch.zeros(end, dtype=torch.uint8, device=device)
-        self._host_views: dict[str, torch.Tensor] = {}
+        self._host_views: dict[str, np.ndarray] = {}
         #: What the step reads, by input name.
         self.arrays: dict[str, torch.Tensor] = {}
         for name, tensor in inputs.items():
             if name in offsets:
                 place = (offsets[name], tensor.shape, dtypes[name])
-                self._host_views[name] = _view(self._host, *place)
+                self._host_views[name] = _view(self._host, *place).numpy()
                 self.arrays[name] = _view(self._block, *place)
             else:
                 self.arrays[name] = torch.empty(tensor.shape, dtype=dtypes[name], device=device)
@@ -52,7 +53,10 @@ class Staging:
     def upload(self, inputs: Mapping[str, torch.Tensor]) -> None:
         """Copy the arrays to their places on the device."""
         for name, target in self.arrays.items():
-            self._host_views.get(name, target).copy_(inputs[name])
+            if name in self._host_views:
+                self._host_views[name][...] = inputs[name].numpy()
+            else:
+                target.copy_(inputs[name])
         self._block.copy_(self._host, non_blocking=True)
 
 
