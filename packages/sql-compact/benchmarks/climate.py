@@ -87,6 +87,7 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--threads", type=int, default=None, help="torch's threads")
     parser.add_argument("--no-rows", action="store_true", help="leave DataFusion's rows out")
+    parser.add_argument("--note", default="", help="kept in the record")
     parser.add_argument("--out", type=Path, default=None)
     options = parser.parse_args()
     if options.threads:
@@ -103,6 +104,7 @@ def main() -> None:
         "python": platform.python_version(),
         "machine": platform.machine(),
         "cpus": os.cpu_count(),
+        "note": options.note,
         "queries": results,
     }
     if options.out:

@@ -36,6 +36,8 @@ _CACHE_SIZE = 64
 _MOVING = re.compile(r"\b(now|today|current_(date|time|timestamp))\b", re.IGNORECASE)
 
 Engine = Literal["auto", "compact", "rows"]
+#: What a query starts with.
+_QUERIES = frozenset({"select", "values", "with", "from", "table"})
 _ENGINES: tuple[Engine, ...] = ("auto", "compact", "rows")
 
 
@@ -158,7 +160,7 @@ class CompactContext:
         Raises:
             InvalidSQL: a table has that name, or the text is not one query.
         """
-        split_ctes(sql)
+        _query(sql)
         with self._lock:
             if name in self._owned:
                 raise InvalidSQL(f"view {name!r}: a table of that name is registered")
@@ -248,7 +250,7 @@ class CompactContext:
             raise InvalidSQL(f"unknown engine {engine!r}; choose one of {', '.join(_ENGINES)}")
         with self._lock:
             tables, views = self._tables, self._views
-        statement = _with_views(bind_parameters(text, params), views)
+        statement = _with_views(_query(bind_parameters(text, params)), views)
         read = mentioned(tables, statement)
         return statement, {n: t.resolved() if n in read else t for n, t in tables.items()}
 
@@ -295,6 +297,26 @@ class CompactContext:
         owned = {t.untyped_storage().data_ptr() for t in inputs.values()}
         results = built.program.run(inputs)
         return [r.clone() if r.untyped_storage().data_ptr() in owned else r for r in results]
+
+
+def _query(statement: str) -> str:
+    """The statement, if it is one query.
+
+    Raises:
+        InvalidSQL: it is something else.
+    """
+    _, final = split_ctes(statement)
+    word = final.lstrip("( \t\r\n").split(None, 1)[0].split("(")[0].lower()
+    if word not in _QUERIES:
+        raise InvalidSQL(
+            pointed(
+                f"{word.upper()}: only queries run here; register() adds tables, view() names "
+                "queries, explain() shows how one runs",
+                statement,
+                statement.find(final),
+            )
+        )
+    return statement
 
 
 def _with_views(statement: str, views: Mapping[str, str]) -> str:

@@ -43,7 +43,7 @@ def test_against_finite_differences_and_autograd():
     ctx.register("x", np.ma.array(data, mask=mask), dims=("n", "i"))
     loss = """
         WITH y AS (SELECT x.n, SUM(x.val * w.val) AS s FROM x JOIN w ON x.i = w.i GROUP BY x.n),
-        loss AS (SELECT AVG(s * s * s) AS l FROM y) 
+        loss AS (SELECT AVG(s * s * s) AS l FROM y)
     """
 
     def value(at):

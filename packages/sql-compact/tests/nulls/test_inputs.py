@@ -27,7 +27,7 @@ QUERIES = {
     ),
     "left join": "SELECT a.i, a.j, b.val AS w FROM m a LEFT JOIN m b ON a.i = b.j AND a.j = b.i",
     "window": "SELECT i, j, val - AVG(val) OVER (PARTITION BY i) AS d FROM m",
-    "union": "SELECT SUM(val) AS s FROM (SELECT val FROM m UNION ALL SELECT val FROM m WHERE i = 0) q",
+    "union": "SELECT SUM(val) AS s FROM (SELECT val FROM m UNION ALL SELECT val FROM m WHERE i = 0) q",  # noqa: E501
     "ordered": "SELECT i, j, val FROM m ORDER BY val DESC NULLS LAST, i, j",
     "group by sign": "SELECT val > 0 AS p, COUNT(*) AS c FROM m GROUP BY 1",
     "in": "SELECT i, j, val IN (1, 2, NULL) AS b FROM m",
@@ -118,7 +118,7 @@ KEYED = {
     "group": "SELECT key, COUNT(*) AS c, SUM(val) AS s FROM t GROUP BY key",
     "is null": "SELECT val FROM t WHERE key IS NULL",
     "join": "SELECT a.val, b.val AS w FROM t a JOIN t b ON a.key = b.key",
-    "join of nulls": "SELECT a.val, b.val AS w FROM t a JOIN t b ON a.key IS NOT DISTINCT FROM b.key",
+    "join of nulls": "SELECT a.val, b.val AS w FROM t a JOIN t b ON a.key IS NOT DISTINCT FROM b.key",  # noqa: E501
     "left join": "SELECT a.val, b.val AS w FROM t a LEFT JOIN t b ON a.key = b.key AND b.val > 1",
     "count": "SELECT COUNT(key) AS c, COUNT(*) AS r, COUNT(DISTINCT key) AS d FROM t",
     "order": "SELECT key, val FROM t ORDER BY key, val",

@@ -4,7 +4,7 @@ import pytest
 from sql_compact import CompactError, InvalidSQL, UnknownColumn, UnknownTable, UnsupportedSQL
 
 CASES = {
-    "not a statement": ("SELEC temp FROM air", InvalidSQL, "line 1, column 1"),
+    "not a statement": ("SELEC temp FROM air", InvalidSQL, "SELEC.*line 1, column 1"),
     "no condition": ("SELECT temp FROM air WHERE", InvalidSQL, "line 1, column 27"),
     "missing comma": ("SELECT temp\nFROM air GROUP lat", InvalidSQL, "line 2, column"),
     "parenthesis": ("SELECT (temp FROM air", InvalidSQL, r"\( at character 7"),
@@ -21,6 +21,12 @@ CASES = {
         "lon.*a.lat",
     ),
     "two statements": ("SELECT 1; SELECT 2", InvalidSQL, "more than one statement"),
+    "not a query": (
+        "CREATE TABLE t AS SELECT 1",
+        InvalidSQL,
+        r"CREATE.*register\(\).*line 1, column 1",
+    ),
+    "explain": ("EXPLAIN SELECT 1", InvalidSQL, r"explain\(\)"),
     "empty": ("  ", InvalidSQL, "empty"),
     "recursive": ("WITH RECURSIVE a AS (SELECT 1) SELECT * FROM a", UnsupportedSQL, "Unroll"),
     "running window": (

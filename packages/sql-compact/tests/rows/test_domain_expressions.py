@@ -27,9 +27,9 @@ QUERIES = {
     "integer division": "SELECT kind / 2 AS pair, COUNT(*) AS c FROM air GROUP BY 1",
     "text of a bounded column": "SELECT CAST(kind AS TEXT) AS k, COUNT(*) AS c FROM air GROUP BY 1",
     "null in places": "SELECT NULLIF(kind, 2) + 1 AS k, COUNT(*) AS c FROM air GROUP BY 1",
-    "coalesced null": "SELECT COALESCE(NULLIF(kind, 2), 7) % 4 AS k, COUNT(*) AS c FROM air GROUP BY 1",
+    "coalesced null": "SELECT COALESCE(NULLIF(kind, 2), 7) % 4 AS k, COUNT(*) AS c FROM air GROUP BY 1",  # noqa: E501
     "filter": "SELECT time, lat, lon, temp FROM air WHERE date_part('month', time) IN (12, 1, 2)",
-    "filter by text of date": "SELECT time, temp FROM air WHERE to_char(time, '%m') = '07' AND lat = 0",
+    "filter by text of date": "SELECT time, temp FROM air WHERE to_char(time, '%m') = '07' AND lat = 0",  # noqa: E501
     "day of week": "SELECT time, lat, lon FROM air WHERE date_part('dow', time) = 1",
     "projected": "SELECT time, lat, lon, temp * date_part('month', time) AS x FROM air",
     "year later": "SELECT time + INTERVAL '1 year 2 days' AS later, lat, lon FROM air",
@@ -74,7 +74,7 @@ QUERIES = {
         "SELECT a.time, b.time AS later FROM air a JOIN air b "
         "ON a.time < b.time AND a.lat = b.lat AND a.lon = b.lon WHERE a.lat = 0 AND a.lon = 0"
     ),
-    "constant": "SELECT upper('abc') AS u, date_part('year', TIMESTAMP '2024-02-03') AS y, name FROM city",
+    "constant": "SELECT upper('abc') AS u, date_part('year', TIMESTAMP '2024-02-03') AS y, name FROM city",  # noqa: E501
 }
 
 
@@ -99,7 +99,7 @@ def test_a_failing_value_is_refused_with_what_fails(agree):
 
 
 EXTREMES = {
-    "by month": "SELECT date_part('month', time) AS m, MAX(temp) AS h, MIN(temp) AS l FROM air GROUP BY 1",
+    "by month": "SELECT date_part('month', time) AS m, MAX(temp) AS h, MIN(temp) AS l FROM air GROUP BY 1",  # noqa: E501
     "by year and month": (
         "SELECT date_part('year', time) AS y, date_part('month', time) AS m, lat, MAX(temp) AS h "
         "FROM air GROUP BY 1, 2, 3"
@@ -109,8 +109,8 @@ EXTREMES = {
         "WHERE temp > 0 GROUP BY 1"
     ),
     "of the coordinate": "SELECT date_part('year', time) AS y, MAX(lon) AS h FROM air GROUP BY 1",
-    "by two axes": "SELECT date_part('year', time) AS y, lat > 0 AS n, MAX(temp) AS h FROM air GROUP BY 1, 2",
-    "by an axis and its month": "SELECT time, date_part('month', time) AS m, MAX(temp) AS h FROM air GROUP BY 1, 2",
+    "by two axes": "SELECT date_part('year', time) AS y, lat > 0 AS n, MAX(temp) AS h FROM air GROUP BY 1, 2",  # noqa: E501
+    "by an axis and its month": "SELECT time, date_part('month', time) AS m, MAX(temp) AS h FROM air GROUP BY 1, 2",  # noqa: E501
     "by a few": "SELECT time = '2023-01-07' AS t, MAX(temp) AS h FROM air GROUP BY 1",
 }
 

@@ -86,7 +86,7 @@ def test_derivatives_never_run_on_rows(engine):
 def test_a_failure_on_rows_is_typed():
     ctx = CompactContext()
     ctx.register("x", np.array([1, 0]), dims=("i",))
-    with pytest.raises(QueryFailed, match="[Dd]ivide"):
+    with pytest.raises(QueryFailed, match=r"[Dd]ivide"):
         ctx.sql("SELECT 1 / val AS q FROM x", engine="rows")
 
 

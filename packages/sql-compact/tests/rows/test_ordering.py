@@ -27,7 +27,7 @@ ORDERED = {
         "SELECT date_part('month', time) AS m, COUNT(*) AS c FROM air GROUP BY 1 ORDER BY m DESC"
     ),
     "limit zero": "SELECT name FROM city ORDER BY name LIMIT 0",
-    "common table": "WITH q AS (SELECT lat, MAX(temp) AS t FROM air GROUP BY lat) SELECT * FROM q ORDER BY t",
+    "common table": "WITH q AS (SELECT lat, MAX(temp) AS t FROM air GROUP BY lat) SELECT * FROM q ORDER BY t",  # noqa: E501
 }
 
 

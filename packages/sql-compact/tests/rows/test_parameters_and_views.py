@@ -66,7 +66,7 @@ def viewed():
     ctx.view("means", "SELECT i, AVG(val) AS m FROM x GROUP BY i;")
     ctx.view(
         "Anomaly",
-        "WITH c AS (SELECT * FROM means) SELECT x.i, x.j, x.val - c.m AS a FROM x JOIN c ON x.i = c.i",
+        "WITH c AS (SELECT * FROM means) SELECT x.i, x.j, x.val - c.m AS a FROM x JOIN c ON x.i = c.i",  # noqa: E501
     )
     return ctx
 

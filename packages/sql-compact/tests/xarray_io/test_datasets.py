@@ -1,10 +1,11 @@
 """xarray in, xarray out: dims, coordinates of any type, attributes, lazy arrays."""
 
-import cftime
 import numpy as np
 import pytest
 import xarray as xr
 from sql_compact import CompactContext, DomainError, DTypeError, UnknownTable
+
+cftime = pytest.importorskip("cftime")
 
 DAYS = np.arange("2024-01-01", "2024-01-06", dtype="datetime64[D]").astype("datetime64[ns]")
 
@@ -60,9 +61,9 @@ TABLES = {
         "ON s.time = l.time AND s.lat = l.lat GROUP BY s.lat"
     ),
     "text of a coordinate": "SELECT zone, AVG(t2m) AS t FROM era5.time_lat GROUP BY zone",
-    "weights of a coordinate": "SELECT time, SUM(t2m * area) / SUM(area) AS t FROM era5.time_lat GROUP BY time",
-    "dates of a coordinate": "SELECT CAST(valid AS DATE) AS d, COUNT(*) AS c FROM era5.time_lat GROUP BY 1",
-    "text filtered": "SELECT time, lat FROM era5.time_lat WHERE zone = 'warm' OR zone LIKE 'c%d' AND lat < 0",
+    "weights of a coordinate": "SELECT time, SUM(t2m * area) / SUM(area) AS t FROM era5.time_lat GROUP BY time",  # noqa: E501
+    "dates of a coordinate": "SELECT CAST(valid AS DATE) AS d, COUNT(*) AS c FROM era5.time_lat GROUP BY 1",  # noqa: E501
+    "text filtered": "SELECT time, lat FROM era5.time_lat WHERE zone = 'warm' OR zone LIKE 'c%d' AND lat < 0",  # noqa: E501
     "text joined": (
         "SELECT a.lat, b.lat AS other FROM era5.time_lat a JOIN era5.time_lat b "
         "ON a.zone = b.zone AND a.time = b.time WHERE a.time = '2024-01-02'"

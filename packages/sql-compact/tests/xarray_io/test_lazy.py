@@ -1,10 +1,11 @@
 """Lazy arrays: nothing is read on registration, and then only what a query needs."""
 
-import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
 from sql_compact import CompactContext
+
+da = pytest.importorskip("dask.array")
 
 SHAPE = (8, 4, 6)
 
@@ -70,7 +71,7 @@ def test_a_fixed_coordinate_reads_its_slice(lazy):
 
 def test_a_bounded_coordinate_reads_its_range(lazy):
     ctx, _, temp, _ = lazy
-    sql = "SELECT lat, SUM(temp) AS s FROM a WHERE time >= '2024-01-05' AND time < '2024-01-07' GROUP BY lat"
+    sql = "SELECT lat, SUM(temp) AS s FROM a WHERE time >= '2024-01-05' AND time < '2024-01-07' GROUP BY lat"  # noqa: E501
     result = ctx.sql(sql).to_xarray()
     np.testing.assert_allclose(result, temp.values[4:6].sum((0, 1)))
     assert set(temp.read) == {((4, 6), (0, 4), (0, 6))}
@@ -78,7 +79,7 @@ def test_a_bounded_coordinate_reads_its_range(lazy):
 
 def test_a_filtered_expression_of_a_coordinate_reads_its_positions(lazy):
     ctx, _, _, wind = lazy
-    sql = "SELECT time, AVG(wind) AS m FROM a WHERE level IN (1000, 250) AND date_part('day', time) % 4 = 0 GROUP BY time"
+    sql = "SELECT time, AVG(wind) AS m FROM a WHERE level IN (1000, 250) AND date_part('day', time) % 4 = 0 GROUP BY time"  # noqa: E501
     result = ctx.sql(sql).to_pandas().sort_values("time")
     expected = wind.values[[3, 7]][:, [0, 3]].mean((1, 2))
     np.testing.assert_allclose(result["m"], expected)

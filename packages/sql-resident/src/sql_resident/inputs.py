@@ -101,7 +101,7 @@ def _check_finite(layout: CompactTable, column: ValueColumn, tensor: torch.Tenso
         )
 
 
-def checked_hyper(hyper: Mapping[str, float], known: Sequence[str] | None) -> dict[str, float]:
+def checked_hyper(hyper: Mapping[str, Any], known: Sequence[str] | None) -> dict[str, float]:
     """The user's scalars as floats.
 
     Args:

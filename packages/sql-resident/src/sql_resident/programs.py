@@ -206,7 +206,7 @@ def _explained(error: UnsupportedSQL, parameters: list[str]) -> Exception:
     if "NotScalar" in str(error):
         return SessionError(f"loss: the query must return one row and one column ({error})")
     if "UnknownColumn" in str(error):
-        named = [p for p in parameters if p in str(error)]
-        which = ", ".join(map(repr, named)) or "a parameter"
-        return SessionError(f"loss: the query does not read parameter {which} ({error})")
+        # ddxdb quotes the table that no gradient reaches.
+        named = [p for p in parameters if f"`{p}`" in str(error)] or ["one of the parameters"]
+        return SessionError(f"loss: the query does not read parameter {named[0]!r} ({error})")
     return error

@@ -114,6 +114,6 @@ def _hyper(
             path=path,
         )
     try:
-        return checked_hyper(dict(found), None)
+        return checked_hyper(found, None)
     except SessionError as error:
         raise CheckpointError(f"{path}: {error}", path=path) from error

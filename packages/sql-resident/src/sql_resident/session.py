@@ -341,7 +341,7 @@ class TrainingSession:
 
     def checkpoint(self, metrics: Mapping[str, float] | None = None) -> Checkpoint:
         """The whole state in memory, for :meth:`CheckpointFolder.save`."""
-        configuration = {
+        configuration: dict[str, Any] = {
             "optimizer": self._recipe.optimizer.to_json(),
             "clip_norm": self._recipe.clip_norm,
             "ema_decay": self._recipe.ema_decay,

@@ -138,6 +138,7 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+    assert torch.is_grad_enabled()
 
 
 @pytest.fixture

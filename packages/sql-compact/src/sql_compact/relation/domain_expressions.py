@@ -43,6 +43,10 @@ _INFIX = {
     "is_distinct_from": "IS DISTINCT FROM",
     "is_not_distinct_from": "IS NOT DISTINCT FROM",
     "str_concat": "||",
+    "regex_match": "~",
+    "regex_imatch": "~*",
+    "regex_not_match": "!~",
+    "regex_not_imatch": "!~*",
     "bitwise_and": "&",
     "bitwise_or": "|",
     "bitwise_xor": "#",
@@ -109,13 +113,13 @@ class DomainExpressions:
         """The results for each value of the domain, then that for NULL if there may be one."""
         domain = None if source is None else source.domain
         with_null = source is not None and source.valid is not None
-        table = pa.table({"c": _domain_table(domain, with_null)})
+        batch = pa.RecordBatch.from_arrays([_domain_table(domain, with_null)], names=["c"])
         with self._lock:
             if self._session is None:
                 self._session = SessionContext(SessionConfig().with_target_partitions(1))
                 register_functions(self._session)
             session = self._session
-            session.register_record_batches("domain", [[table.to_batches()[0]]])
+            session.register_record_batches("domain", [[batch]])
             try:
                 result = session.sql(f"SELECT {text} AS v FROM domain").to_arrow_table()
             except Exception as error:

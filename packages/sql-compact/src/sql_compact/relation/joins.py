@@ -105,10 +105,28 @@ class Joins:
             if isinstance(side, n.ColumnRef | n.Literal):
                 continue
             column = self._expressions.over_domain(side, relation)
+            if column is None:
+                column = self._integers(side, sides[1 - i], relation)
             if column is not None:
                 sides[i] = n.ColumnRef(len(relation.columns))
                 relation = relation.with_columns((*relation.columns, column))
         return relation, n.Call(condition.name, tuple(sides))
+
+    def _integers(
+        self, side: n.Expression, other: n.Expression, relation: Relation
+    ) -> Values | None:
+        """An integer expression that is equated with a dim of consecutive integers."""
+        if not isinstance(other, n.ColumnRef):
+            return None
+        target = relation.columns[other.index]
+        if not isinstance(target, Coordinate) or not isinstance(target.domain, Range):
+            return None
+        try:
+            column = self._expressions.evaluate(side, relation)
+        except UnsupportedSQL:
+            return None
+        found = isinstance(column, Values) and column.value.dtype.is_integer
+        return column if found else None
 
     def join(self, kind: n.JoinKind, left: Bag, right: Bag, condition: n.Expression | None) -> Bag:
         """Join two bags; equal dims become one axis, other conditions a mask."""

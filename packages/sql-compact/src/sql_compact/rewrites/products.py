@@ -55,9 +55,7 @@ def smaller_last(rewriter: Rewriter, view: View) -> Tensor | None:
     return None
 
 
-def _products(
-    rewriter: Rewriter, view: View
-) -> list[tuple[tuple[Tensor, ...], Tensor]]:
+def _products(rewriter: Rewriter, view: View) -> list[tuple[tuple[Tensor, ...], Tensor]]:
     """Each operand that is a float product itself, with the other operand."""
     if view.attributes != "multiply" or not view.node.dtype.is_float:
         return []

@@ -55,6 +55,11 @@ def from_total_order_key(key: torch.Tensor) -> torch.Tensor:
     return bits.view(torch.float64 if key.dtype == torch.int64 else torch.float32)
 
 
+def is_ordered(x: torch.Tensor) -> torch.Tensor:
+    """Where torch's order of floats is the total order: no NaN and no -0.0."""
+    return ~(torch.isnan(x) | ((x == 0) & torch.signbit(x)))
+
+
 @dataclass(frozen=True, slots=True)
 class MapFunction:
     """How an elementwise function runs, and the element type of its result.
@@ -83,7 +88,7 @@ _CORE = {
     "or": MapFunction(torch.logical_or, _boolean, commutative=True),
     "not": MapFunction(torch.logical_not, _boolean),
     "isfinite": MapFunction(torch.isfinite, _boolean),
-    "isordered": MapFunction(lambda x: ~torch.isnan(x), _boolean),
+    "isordered": MapFunction(is_ordered, _boolean),
     "total_order": MapFunction(
         total_order_key, lambda d: DType.INT64 if d[0] is DType.FLOAT64 else DType.INT32
     ),

@@ -1,0 +1,173 @@
+"""The training loop: what ends it, what it saves, and that it can be continued."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import numpy as np
+import pytest
+from sql_resident import (
+    AdamW,
+    CheckpointFolder,
+    NonFiniteState,
+    SessionError,
+    StopReason,
+    fit,
+)
+from sql_resident.checkpoint import load_manifest
+
+
+def test_it_ends_after_its_steps(linear, same_bits):
+    session, by_hand, seen = linear.session(), linear.session(), []
+    result = fit(session, linear.batch_of, steps=5, on_report=seen.append)
+    reports = [by_hand.step(linear.batch_of(position)) for position in range(5)]
+    assert (result.reason, result.updates, result.last) == (StopReason.STEPS, 5, reports[-1])
+    assert seen == reports
+    assert same_bits(session.state(), by_hand.state())
+    assert fit(session, linear.batch_of, steps=5).updates == 0
+
+
+def test_micro_batches_are_accumulated(linear):
+    session = linear.session()
+    fit(session, lambda i: [linear.batch_of(2 * i), linear.batch_of(2 * i + 1)], steps=2)
+    assert session.step_count == 2
+
+
+def test_no_update_starts_after_the_time_is_over(linear):
+    result = fit(linear.session(), linear.batch_of, steps=10**9, max_time=0.2)
+    assert result.reason is StopReason.TIME
+    assert result.updates > 0
+    assert fit(linear.session(), linear.batch_of, steps=5, max_time=0).updates == 0
+
+
+def test_patience_counts_evaluations_without_improvement(linear, tmp_path):
+    losses = iter([3.0, 2.0, 2.5, float("nan"), 1.0, 1.2, 0.95, 1.1, 0.0])
+    folder = CheckpointFolder(tmp_path, keep_last=1, best="validation_loss")
+    result = fit(
+        linear.session(),
+        linear.batch_of,
+        steps=100,
+        validate=lambda session: next(losses),
+        validate_every=2,
+        patience=3,
+        min_improvement=0.1,
+        checkpoints=folder,
+    )
+    assert result.reason is StopReason.EARLY_STOPPING
+    assert [step for step, _ in result.validation] == list(range(2, 17, 2))
+    assert next(losses, None) == 0.0
+    assert folder.steps() == (14, 16)
+    assert result.checkpoint == folder.latest() == folder.file_of(16)
+
+
+def test_the_best_evaluation_is_the_lowest(linear):
+    losses = iter([3.0, 1.0, 2.0])
+    result = fit(
+        linear.session(),
+        linear.batch_of,
+        steps=3,
+        validate=lambda s: next(losses),
+        validate_every=1,
+    )
+    assert result.best == (2, 1.0)
+
+
+def test_what_is_saved_holds_step_and_validation_loss(linear, tmp_path):
+    folder = CheckpointFolder(tmp_path, keep_last=10)
+    fit(
+        linear.session(),
+        linear.batch_of,
+        steps=7,
+        validate=lambda session: session.evaluate(linear.batch_of(100)),
+        validate_every=4,
+        save_every=3,
+        checkpoints=folder,
+    )
+    assert folder.steps() == (3, 4, 6, 7)
+    assert "validation_loss" in load_manifest(folder.file_of(4)).metrics
+    assert not load_manifest(folder.file_of(7)).metrics
+
+
+def test_ctrl_c_ends_after_the_update_and_leaves_a_loadable_file(linear, same_bits, tmp_path):
+    folder = CheckpointFolder(tmp_path)
+    session, whole = linear.session(optimizer=AdamW()), linear.session(optimizer=AdamW())
+    before = signal.getsignal(signal.SIGINT)
+
+    def press(report):
+        if report.step == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    result = fit(session, linear.batch_of, steps=10, checkpoints=folder, on_report=press)
+    assert (result.reason, session.step_count) == (StopReason.INTERRUPT, 3)
+    assert signal.getsignal(signal.SIGINT) is before
+    resumed = linear.session(optimizer=AdamW())
+    resumed.restore(result.checkpoint)
+    fit(resumed, linear.batch_of, steps=10)
+    fit(whole, linear.batch_of, steps=10)
+    assert same_bits(resumed.state(), whole.state())
+
+
+def test_a_second_ctrl_c_interrupts_at_once(linear):
+    session = linear.session()
+
+    def press(report):
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        fit(session, linear.batch_of, steps=10, on_report=press)
+    assert session.step_count == 1
+    session.step(linear.batch_of(1))
+
+
+def test_it_runs_outside_the_main_thread(linear):
+    results = []
+    thread = threading.Thread(
+        target=lambda: results.append(fit(linear.session(), linear.batch_of, steps=3))
+    )
+    thread.start()
+    thread.join()
+    assert results[0].updates == 3
+
+
+def bad(linear, position):
+    batch = linear.batch_of(position)
+    batch["y"][0] = 1e200
+    return batch
+
+
+def test_a_skipped_batch_is_passed_over(linear):
+    session = linear.session(on_non_finite="skip")
+    positions = []
+
+    def batches(position):
+        positions.append(position)
+        return bad(linear, position) if position == 1 else linear.batch_of(position)
+
+    fit(session, batches, steps=3)
+    assert positions == [0, 1, 2, 3]
+    assert session.counters.skipped == 1
+
+
+def test_nothing_but_skipped_batches_is_an_error(linear):
+    session = linear.session(on_non_finite="skip")
+    with pytest.raises(NonFiniteState, match="100 batches in a row gave no finite update"):
+        fit(session, lambda position: bad(linear, position), steps=3)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"steps": -1}, "steps is -1"),
+        ({"max_time": -1.0}, "max_time is -1.0"),
+        ({"max_time": np.nan}, "max_time is nan"),
+        ({"validate_every": 0}, "validate_every is 0"),
+        ({"save_every": 0}, "save_every is 0"),
+        ({"patience": 2}, "patience needs validate"),
+    ],
+)
+def test_wrong_arguments_are_refused(options, message, linear):
+    with pytest.raises(SessionError, match=message):
+        fit(linear.session(), linear.batch_of, **{"steps": 1, **options})
