@@ -22,7 +22,7 @@ def reciprocal_of_smaller(rewriter: Rewriter, view: View) -> Tensor | None:
     a, b = view.operands
     if len(b.axes) == len(view.axes) or scalar_value(a.node) is not None or not a.axes:
         return None
-    one = rewriter.builder.constant(1.0, b.dtype)
+    one = rewriter.builder.constant(1.0, b.dtype if b.dtype.is_float else view.node.dtype)
     return multiply(rewriter, a, rewriter.builder.map("divide", one, b))
 
 
