@@ -72,14 +72,17 @@ def build_program(
     *,
     exact: bool = False,
     check: bool = True,
+    reassociate: bool = False,
 ) -> Program:
     """Rewrite and lower the program that computes ``outputs``.
 
     Args:
         exact: never assume that a value is finite.
         check: also compute whether the assumptions made hold, as trailing outputs.
+        reassociate: combine the factors of float products in another order.
     """
-    rewritten = rewrite(builder, [o.tensor for o in outputs], exact=exact)
+    tensors = [o.tensor for o in outputs]
+    rewritten = rewrite(builder, tensors, exact=exact, reassociate=reassociate)
     nodes = [
         builder.arrange(tensor, output.axes)
         for tensor, output in zip(rewritten.outputs, outputs, strict=True)

@@ -115,7 +115,9 @@ class StatementTrace:
         """
         requests = [self._request(*pair) for pair in outputs]
         tensors = [output for _, output in requests]
-        program = build_program(self._tracer.builder, tensors, torch.device(device), check=False)
+        program = build_program(
+            self._tracer.builder, tensors, torch.device(device), check=False, reassociate=True
+        )
         return DenseProgram(
             {name: self._input_dtype(name) for name in program.inputs},
             tuple(dense for dense, _ in requests),

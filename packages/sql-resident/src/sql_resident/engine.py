@@ -9,6 +9,7 @@ import torch
 from sql_compact import DenseProgram, matmul_precision
 
 from .buffers import StateBuffers
+from .staging import Staging
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class StepEngine:
         self._device = device
         self._compile = compiled
         self._state = buffers
-        self._buffers: dict[str, torch.Tensor] = {}
+        self._staging: Staging | None = None
         self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
         self._report = torch.zeros(scalars, dtype=torch.float64, device=device)
         self._function: Callable[..., None] | None = None
@@ -68,18 +69,25 @@ class StepEngine:
         ``inputs`` are tensors by input name, other than the state; of the CPU, or of the
         device.
         """
+        self.start(inputs)
+        return self.finish()
+
+    def start(self, inputs: Mapping[str, torch.Tensor]) -> None:
+        """Begin a run; on CUDA the host goes on while the device works."""
         if self._device.type == "cuda":
-            return self._run_captured(inputs)
-        if self._compile:
-            self._fill(inputs)
-            self._call(self._buffers)
-            return self._report.tolist()
-        if not self.compilations:
-            self.compilations = 1
-        results = self._program.run(self._arguments(self._state.published, inputs))
-        given = {t.untyped_storage().data_ptr() for t in inputs.values()}
-        self._state.stage({s.name: _owned(results[s.output], given) for s in self._slots})
-        return [float(r) for r in results[: self._scalars]]
+            self._start_captured(inputs)
+        elif self._compile:
+            self._call(self._stage(inputs))
+        else:
+            self.compilations = self.compilations or 1
+            results = self._program.run(self._arguments(self._state.published, inputs))
+            given = {t.untyped_storage().data_ptr() for t in inputs.values()}
+            self._state.stage({s.name: _owned(results[s.output], given) for s in self._slots})
+            self._report = torch.stack([r.to(torch.float64) for r in results[: self._scalars]])
+
+    def finish(self) -> list[float]:
+        """Wait for the run that was started; returns the reported numbers."""
+        return self._report.tolist()
 
     def _arguments(
         self, state: Mapping[str, torch.Tensor], inputs: Mapping[str, torch.Tensor]
@@ -93,17 +101,15 @@ class StepEngine:
 
     # --- static buffers: compiled steps and CUDA graphs ---------------------------------
 
-    def _fill(self, inputs: Mapping[str, torch.Tensor]) -> None:
-        """Copy the inputs into the buffers that the compiled step reads."""
-        state = {s.input for s in self._slots}
-        for name, dtype in self._program.inputs.items():
-            if name in state:
-                continue
-            if name not in self._buffers:
-                self._buffers[name] = torch.empty(
-                    inputs[name].shape, dtype=dtype, device=self._device
-                )
-            self._buffers[name].copy_(inputs[name], non_blocking=True)
+    def _stage(self, inputs: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
+        """Copy the inputs to where the compiled step reads them."""
+        if self._staging is None:
+            state = {s.input for s in self._slots}
+            dtypes = {n: d for n, d in self._program.inputs.items() if n not in state}
+            used = {name: inputs[name] for name in dtypes}
+            self._staging = Staging(used, dtypes, self._device)
+        self._staging.upload(inputs)
+        return self._staging.arrays
 
     def _call(self, inputs: Mapping[str, torch.Tensor]) -> None:
         if self._function is None:
@@ -131,26 +137,25 @@ class StepEngine:
             return step
         return torch.compile(step, fullgraph=True, dynamic=False)
 
-    def _run_captured(self, inputs: Mapping[str, torch.Tensor]) -> list[float]:
+    def _start_captured(self, inputs: Mapping[str, torch.Tensor]) -> None:
         """One graph for each direction between the two state buffers."""
-        self._fill(inputs)
+        arrays = self._stage(inputs)
         self._state.spare()
         key = id(self._state.published)
         if key not in self._graphs:
-            self._warm_up()
+            self._warm_up(arrays)
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph):
-                self._call(self._buffers)
+                self._call(arrays)
             self._graphs[key] = graph
         self._graphs[key].replay()
-        return self._report.tolist()
 
-    def _warm_up(self) -> None:
+    def _warm_up(self, arrays: Mapping[str, torch.Tensor]) -> None:
         """Run once on a side stream, as capturing requires; compiles on the first call."""
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            self._call(self._buffers)
+            self._call(arrays)
         torch.cuda.current_stream().wait_stream(stream)
 
 

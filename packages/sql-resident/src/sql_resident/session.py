@@ -204,9 +204,9 @@ class TrainingSession:
 
     def _compute(self, batch: Batch, progress: Progress) -> list[float]:
         programs, inputs = self._checked(batch, progress)
-        numbers = programs.step.run(inputs)
+        programs.step.start(inputs)
         self._count_run(inputs)
-        return numbers
+        return programs.step.finish()
 
     def _compute_accumulated(
         self, batches: list[Batch], weights: Sequence[float] | None, progress: Progress

@@ -3,73 +3,85 @@
 The iteration axes of ``sum_k a * b`` fall into batch axes (in both and the output), rows
 (in a and the output), columns (in b and the output) and summed axes. Each group is
 flattened in the order that needs no copy where there is one, and the product is one
-``mm`` or ``bmm``.
+``mm`` or ``bmm``. All of it is decided from the shapes when the program is lowered.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-import torch
+from ..tensor.graph import Node
 
 
-def contract(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    left: tuple[int, ...],
-    right: tuple[int, ...],
-    rank: int,
-    bfloat16: bool,
-) -> torch.Tensor:
-    """Sum of ``a * b`` over the iteration axes that are not output axes.
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """How one factor becomes a matrix (or a batch of them).
 
-    Args:
-        left, right: iteration axis of each axis of ``a`` and of ``b``.
-        rank: the first ``rank`` iteration axes are the output's, in order.
-        bfloat16: round float32 operands to bfloat16; products accumulate in float32.
+    Attributes:
+        alone: axes summed first, since neither the other factor nor the output has them.
+        order: permutation of the remaining axes.
+        shape: of the matrix.
     """
-    a, left = _sum_alone(a, left, right, rank)
-    b, right = _sum_alone(b, right, left, rank)
+
+    alone: tuple[int, ...]
+    order: tuple[int, ...]
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixProduct:
+    """A contraction as ``(b)mm(left, right)``.
+
+    Attributes:
+        swapped: the contraction's second factor is the left matrix.
+        shape, order: of the result: unflattened, then permuted to the output's axes.
+    """
+
+    left: Factor
+    right: Factor
+    swapped: bool
+    batched: bool
+    shape: tuple[int, ...]
+    order: tuple[int, ...]
+
+
+def matrix_product(node: Node) -> MatrixProduct:
+    """The product that computes a CONTRACT node of two factors."""
+    a, b = node.operands
+    sizes = dict(zip(a.axes, a.node.shape, strict=True))
+    sizes |= dict(zip(b.axes, b.node.shape, strict=True))
+    rank = node.rank
+    left = [x for x in a.axes if x < rank or x in b.axes]
+    right = [x for x in b.axes if x < rank or x in a.axes]
     batch = [x for x in left if x in right and x < rank]
+    summed = [x for x in left if x in right and x >= rank]
     rows = [x for x in left if x not in right]
     columns = [x for x in right if x not in left]
-    summed = [x for x in left if x in right and x >= rank]
-    if rows and columns and min(columns) < min(rows):
-        # Compute the transpose, so that the output's own order comes out contiguous.
+    # The transpose, where the output's own order then comes out contiguous.
+    swapped = bool(rows and columns and min(columns) < min(rows))
+    if swapped:
         a, b, left, right, rows, columns = b, a, right, left, columns, rows
-    sizes = dict(zip(left, a.shape, strict=True)) | dict(zip(right, b.shape, strict=True))
-    a = a.permute([left.index(x) for x in (*batch, *rows, *summed)])
-    b = b.permute([right.index(x) for x in (*batch, *summed, *columns)])
 
     def extent(axes: Sequence[int]) -> int:
-        return math.prod([sizes[x] for x in axes])  # a list: torch.compile traces no generator
+        return math.prod([sizes[x] for x in axes])
 
+    batches = (extent(batch),) if batch else ()
     m, k, n = extent(rows), extent(summed), extent(columns)
-    if batch:
-        g = extent(batch)
-        product = _matmul(a.reshape(g, m, k), b.reshape(g, k, n), bfloat16)
-    else:
-        product = _matmul(a.reshape(m, k), b.reshape(k, n), bfloat16)
     order = [*batch, *rows, *columns]
-    product = product.reshape([sizes[x] for x in order])
-    if order == sorted(order):
-        return product
-    return product.permute([order.index(x) for x in range(rank)])
+    return MatrixProduct(
+        _factor(a.axes, left, (*batch, *rows, *summed), (*batches, m, k)),
+        _factor(b.axes, right, (*batch, *summed, *columns), (*batches, k, n)),
+        swapped,
+        bool(batch),
+        tuple(sizes[x] for x in order),
+        tuple(order.index(x) for x in range(rank)),
+    )
 
 
-def _sum_alone(
-    a: torch.Tensor, axes: tuple[int, ...], other: tuple[int, ...], rank: int
-) -> tuple[torch.Tensor, tuple[int, ...]]:
-    """Sum an operand over the axes that neither the other operand nor the output has."""
-    alone = tuple(i for i, x in enumerate(axes) if x >= rank and x not in other)
-    if not alone:
-        return a, axes
-    return a.sum(dim=alone), tuple(x for i, x in enumerate(axes) if i not in alone)
-
-
-def _matmul(a: torch.Tensor, b: torch.Tensor, bfloat16: bool) -> torch.Tensor:
-    if bfloat16 and a.dtype == torch.float32:
-        product = torch.matmul(a.to(torch.bfloat16), b.to(torch.bfloat16))
-        return product.to(torch.float32)
-    return torch.matmul(a, b)
+def _factor(
+    axes: Sequence[int], kept: Sequence[int], wanted: Sequence[int], shape: tuple[int, ...]
+) -> Factor:
+    alone = tuple(i for i, x in enumerate(axes) if x not in kept)
+    return Factor(alone, tuple(kept.index(x) for x in wanted), shape)

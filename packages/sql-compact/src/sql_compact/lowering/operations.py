@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
+from .. import kernels
 from ..functions.dropout import dropout_mask
-from ..kernels import attention as fused
 from ..kernels import attention_cpu
 from ..tensor.static import broadcast
 
@@ -15,6 +16,21 @@ from ..tensor.static import broadcast
 def cast(value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """The value with another element type."""
     return value.to(dtype)
+
+
+@torch.library.custom_op("sql_compact::realize", mutates_args=())
+def _realize(value: torch.Tensor) -> torch.Tensor:
+    return value.clone()
+
+
+@_realize.register_fake
+def _realize_fake(value: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(value)
+
+
+def realize(value: torch.Tensor) -> torch.Tensor:
+    """The value in memory of its own, whatever a compiler would rather do."""
+    return _realize(value)
 
 
 def expand(value: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
@@ -85,32 +101,67 @@ def dropout(
     p: torch.Tensor | float,
     seed: torch.Tensor | int,
     step: torch.Tensor | int,
-    site: torch.Tensor | int,
+    site: int,
     shape: tuple[int, ...],
     device: torch.device,
 ) -> torch.Tensor:
     """Which elements a dropout site keeps: bool of ``shape``."""
-    return dropout_mask(p, seed, step, site, shape, device)
+    if device.type == "cpu":
+        return dropout_mask(p, seed, step, site, shape, device)
+    return kernels.dropout_mask(*_stream(p, seed, step, device), site, shape)
+
+
+def _stream(
+    p: torch.Tensor | float,
+    seed: torch.Tensor | int,
+    step: torch.Tensor | int,
+    device: torch.device,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The numbers that name a random stream, as tensors on the device."""
+    return (
+        torch.as_tensor(p, dtype=torch.float64, device=device),
+        torch.as_tensor(seed, dtype=torch.int64, device=device),
+        torch.as_tensor(step, dtype=torch.int64, device=device),
+    )
+
+
+def attention_keep(
+    p: torch.Tensor | float,
+    seed: torch.Tensor | int,
+    step: torch.Tensor | int,
+    site: int,
+    sizes: tuple[int, int, int],
+    causal: bool,
+    device: torch.device,
+) -> tuple[torch.Tensor, ...]:
+    """What attention dropout keeps, as the fused operations of the device take it.
+
+    On the CPU the bool mask and the factor of what is kept; on CUDA p, seed, step and the
+    packed bits (which make the site superfluous).
+    """
+    batch, heads, keys = sizes
+    if device.type == "cpu":
+        mask = dropout_mask(p, seed, step, site, (batch, heads, keys, keys), device)
+        return mask, torch.as_tensor(1.0 / (1.0 - p), dtype=torch.float64)
+    stream = _stream(p, seed, step, device)
+    bits = kernels.attention_keep_bits(*stream, site, batch, heads, keys, causal)
+    return *stream, bits
 
 
 def attention(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
-    *rest: torch.Tensor | float | int | bool | str,
+    keep: tuple[torch.Tensor, ...] | None,
+    scale: float,
+    causal: bool,
+    precision: str,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Fused attention: output and logarithm of the sum of exponentials.
-
-    ``rest`` is p, seed, step, site where there is dropout; then scale, causal, precision.
-    """
-    *keep, scale, causal, precision = rest
+    """Fused attention: output, and logarithm of the sum of exponentials."""
     if q.device.type == "cpu":
-        return attention_cpu.forward(q, k, v, *_kept(q, keep), scale, causal)
-    kind = torch.bfloat16 if precision == "bfloat16" else q.dtype
-    y, lse = fused.attention(
-        q.to(kind), k.to(kind), v.to(kind), *_stream(q, keep), scale, causal, _dot(precision)
-    )
-    return y.to(q.dtype), lse
+        kept, factor = keep if keep is not None else (None, 1.0)
+        return attention_cpu.forward(q, k, v, kept, float(factor), scale, causal)
+    return kernels.attention(q, k, v, **_settings(keep, scale, causal, precision))
 
 
 def attention_backward(
@@ -120,41 +171,44 @@ def attention_backward(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
-    *rest: torch.Tensor | float | int | bool | str,
+    keep: tuple[torch.Tensor, ...] | None,
+    scale: float,
+    causal: bool,
+    precision: str,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Cotangents of q, k and v; see :func:`attention`."""
-    *keep, scale, causal, precision = rest
     if q.device.type == "cpu":
-        return attention_cpu.backward(dy, y, lse, q, k, v, *_kept(q, keep), scale, causal)
-    kind = torch.bfloat16 if precision == "bfloat16" else q.dtype
-    inputs = [x.to(kind) for x in (dy, y)] + [lse] + [x.to(kind) for x in (q, k, v)]
-    results = fused.attention_backward(*inputs, *_stream(q, keep), scale, causal, _dot(precision))
-    dq, dk, dv = (x.to(q.dtype) for x in results)
-    return dq, dk, dv
+        kept, factor = keep if keep is not None else (None, 1.0)
+        return attention_cpu.backward(dy, y, lse, q, k, v, kept, float(factor), scale, causal)
+    settings = _settings(keep, scale, causal, precision)
+    return kernels.attention_backward(dy, y, lse, q, k, v, **settings)
 
 
-def _kept(q: torch.Tensor, keep: Sequence) -> tuple[torch.Tensor | None, torch.Tensor | float]:
-    """The dropout mask, and what kept values are multiplied by."""
-    if not keep:
-        return None, 1.0
-    batch, heads, length, _ = q.shape
-    p = keep[0]
-    return dropout(*keep, (batch, heads, length, length), q.device), 1.0 / (1.0 - float(p))
+def attention_projection_backward(
+    dy: torch.Tensor,
+    y: torch.Tensor,
+    lse: torch.Tensor,
+    qkv: torch.Tensor,
+    keep: tuple[torch.Tensor, ...] | None,
+    scale: float,
+    causal: bool,
+    precision: str,
+) -> torch.Tensor:
+    """Cotangent of a (batch, position, 3, head, width) projection, on CUDA."""
+    settings = _settings(keep, scale, causal, precision)
+    return kernels.attention_qkv_backward(dy, y, lse, qkv, **settings)
 
 
-def _stream(q: torch.Tensor, keep: Sequence) -> tuple:
-    """p, seed and step as tensors on the device, and the site."""
-    if not keep:
-        return None, None, None, 0
-    p, seed, step, site = keep
-    kinds = (torch.float64, torch.int64, torch.int64)
-    scalars = [
-        torch.as_tensor(value, dtype=kind, device=q.device)
-        for value, kind in zip((p, seed, step), kinds, strict=True)
-    ]
-    return *scalars, int(site)
-
-
-def _dot(precision: str) -> str:
-    """Products of float32 values inside the CUDA kernel."""
-    return "tf32" if precision == "tf32" else "ieee"
+def _settings(
+    keep: tuple[torch.Tensor, ...] | None, scale: float, causal: bool, precision: str
+) -> dict[str, Any]:
+    """Keyword arguments of the CUDA operators."""
+    settings: dict[str, Any] = {
+        "scale": scale,
+        "causal": causal,
+        "precision": "tf32" if precision == "tf32" else "ieee",
+    }
+    if keep is not None:
+        p, seed, step, bits = keep
+        settings |= {"p": p, "seed": seed, "step": step, "bits": bits}
+    return settings

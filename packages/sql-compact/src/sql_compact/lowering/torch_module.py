@@ -7,19 +7,20 @@ as soon as their last user has run (torch.fx's generated code does that).
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import fx
 
-from ..dtypes import DType
 from ..precision import Precision
 from ..tensor.graph import Node, Op, scalar_value
 from ..tensor.maps import TORCH_DTYPES, map_function
-from ..tensor.static import broadcast, reduce_torch
+from ..tensor.static import reduce_torch
 from . import operations
-from .contraction import contract
+from .attention import AttentionLowering
+from .contraction import Factor, matrix_product
+from .emitter import Emitter, Value
 from .schedule import schedule
 
 #: Functions that are Python operators, which take numbers beside tensors.
@@ -58,83 +59,67 @@ def lower(outputs: Sequence[Node], device: torch.device, precision: Precision) -
 
 
 class _Lowering:
+    """Lowers each operation by the method of its name."""
+
     def __init__(self, device: torch.device, precision: Precision) -> None:
-        self._device = device
-        self._precision = precision
-        self._graph = fx.Graph()
-        self._root = torch.nn.Module()
-        self._values: dict[int, fx.Node | bool | int | float] = {}
-        self._fused: dict[object, fx.Node] = {}
+        self._e = Emitter(device, precision)
+        self._attentions = AttentionLowering(self._e)
 
     def run(self, outputs: Sequence[Node]) -> LoweredProgram:
         order = schedule(outputs)
         inputs = sorted((n for n in order if n.op is Op.INPUT), key=lambda n: n.attributes)
+        values = self._e.values
         for i, node in enumerate(inputs):
-            self._values[node.index] = self._graph.placeholder(f"input_{i}")
+            values[node.index] = self._e.graph.placeholder(f"input_{i}")
         for node in order:
-            if node.index not in self._values:
-                self._values[node.index] = self._lower(node)
-        self._graph.output(tuple(self._tensor(node) for node in outputs))
-        module = fx.GraphModule(self._root, self._graph)
+            if node.index not in values:
+                lowering: Callable[[Node], Value] = getattr(self, f"_{node.op.value}")
+                values[node.index] = lowering(node)
+        self._e.graph.output(tuple(self._e.tensor(node) for node in outputs))
+        module = fx.GraphModule(self._e.root, self._e.graph)
         return LoweredProgram(module, tuple(str(n.attributes) for n in inputs))
 
-    def _lower(self, node: Node):
-        return getattr(self, f"_{node.op.value}")(node)
+    def _constant(self, node: Node) -> Value:
+        value = scalar_value(node)
+        assert value is not None
+        return value
 
-    def _call(self, function, *arguments):
-        return self._graph.call_function(function, arguments)
+    def _data(self, node: Node) -> fx.Node:
+        values = torch.from_numpy(node.attributes.values.copy())
+        return self._e.buffer(f"data_{node.index}", values)
 
-    def _buffer(self, name: str, value: torch.Tensor) -> fx.Node:
-        self._root.register_buffer(name, value.to(self._device), persistent=False)
-        return self._graph.get_attr(name)
+    def _iota(self, node: Node) -> fx.Node:
+        return self._e.buffer(f"iota_{node.index}", torch.arange(node.shape[0]))
 
-    def _tensor(self, node: Node, dtype: DType | None = None) -> fx.Node:
-        """The node's value as a tensor (of ``dtype``), also where it is a constant."""
-        value = self._values[node.index]
-        if dtype is not None and dtype is not node.dtype:
-            return self._call(operations.cast, self._tensor(node), TORCH_DTYPES[dtype])
-        if isinstance(value, fx.Node):
-            return value
-        name = f"constant_{node.index}"
-        if not hasattr(self._root, name):
-            return self._buffer(name, torch.tensor(value, dtype=TORCH_DTYPES[node.dtype]))
-        return self._graph.get_attr(name)
-
-    # --- operations -------------------------------------------------------------------
-
-    def _constant(self, node: Node):
-        return scalar_value(node)
-
-    def _data(self, node: Node):
-        return self._buffer(f"data_{node.index}", torch.from_numpy(node.attributes.values.copy()))
-
-    def _iota(self, node: Node):
-        return self._buffer(f"iota_{node.index}", torch.arange(node.shape[0]))
-
-    def _map(self, node: Node):
+    def _map(self, node: Node) -> fx.Node:
         name = str(node.attributes)
-        operands = []
+        if name == "broadcast":
+            operand = node.operands[0]
+            value = self._e.tensor(operand.node, node.dtype)
+            view = self._e.view(value, operand.axes, node.rank)
+            return self._e.call(operations.expand, view, node.shape)
         function = _OPERATORS.get(name)
         if name == "divide" and node.dtype.is_float:
             function = operator.truediv
-        for i, operand in enumerate(node.operands):
-            value = self._values[operand.node.index]
-            if isinstance(value, fx.Node):
-                if self._mistyped(node, operand.node):
-                    value = self._tensor(operand.node, node.dtype)
-                operands.append(self._view(value, operand.axes, node.rank))
-            elif function or (name == "where" and i > 0 and self._where_takes(node, i)):
-                operands.append(value)
-            else:
-                wanted = node.dtype if self._mistyped(node, operand.node) else None
-                operands.append(self._tensor(operand.node, wanted))
-        if name == "broadcast":
-            value = self._tensor(node.operands[0].node, node.dtype)
-            view = self._view(value, node.operands[0].axes, node.rank)
-            return self._call(operations.expand, view, node.shape)
+        operands = [self._operand(node, i, function is not None) for i in range(len(node.operands))]
         if name.startswith("cast:"):
-            return self._call(operations.cast, operands[0], TORCH_DTYPES[node.dtype])
-        return self._call(function or map_function(name).torch, *operands)
+            return self._e.call(operations.cast, operands[0], TORCH_DTYPES[node.dtype])
+        return self._e.call(function or map_function(name).torch, *operands)
+
+    def _operand(self, node: Node, i: int, takes_numbers: bool) -> Value:
+        """An operand of an elementwise function, as a view over the result's axes."""
+        operand = node.operands[i]
+        value = self._e.values[operand.node.index]
+        mistyped = self._mistyped(node, operand.node)
+        if isinstance(value, fx.Node):
+            if mistyped:
+                value = self._e.tensor(operand.node, node.dtype)
+            elif node.rank and not operand.node.rank:
+                value = self._e.number(operand.node)
+            return self._e.view(value, operand.axes, node.rank)
+        if takes_numbers or (node.attributes == "where" and i > 0 and self._where_takes(node, i)):
+            return value
+        return self._e.tensor(operand.node, node.dtype if mistyped else None)
 
     def _mistyped(self, node: Node, operand: Node) -> bool:
         """An operand whose type torch would not change to the result's by itself.
@@ -156,77 +141,58 @@ class _Lowering:
         other = node.operands[3 - i].node
         return other.rank > 0 and other.dtype is node.dtype
 
-    def _view(self, value: fx.Node, axes: tuple[int, ...], rank: int) -> fx.Node:
-        if axes == tuple(range(rank)) or not axes:
-            return value
-        return self._call(broadcast, value, axes, rank)
-
-    def _reduce(self, node: Node):
+    def _reduce(self, node: Node) -> fx.Node:
         function, axes = node.attributes
-        return self._call(reduce_torch, function, axes, self._tensor(node.operands[0].node))
+        value = self._e.tensor(node.operands[0].node)
+        return self._e.call(reduce_torch, function, axes, value)
 
-    def _contract(self, node: Node):
-        left, right = node.operands
-        return self._call(
-            contract,
-            self._tensor(left.node),
-            self._tensor(right.node),
-            left.axes,
-            right.axes,
-            node.rank,
-            self._precision is Precision.BFLOAT16,
-        )
+    def _contract(self, node: Node) -> fx.Node:
+        plan = matrix_product(node)
+        nodes = [o.node for o in node.operands]
+        if plan.swapped:
+            nodes.reverse()
+        left = self._matrix(nodes[0], plan.left)
+        right = self._matrix(nodes[1], plan.right)
+        value = self._e.call(torch.bmm if plan.batched else torch.mm, left, right)
+        value = self._e.call(torch.reshape, value, plan.shape)
+        return self._e.product(node, self._e.permuted(value, plan.order))
 
-    def _gather(self, node: Node):
+    def _matrix(self, node: Node, factor: Factor) -> fx.Node:
+        value = self._e.factor(node)
+        if factor.alone:
+            value = self._e.call(torch.sum, value, factor.alone)
+        return self._e.call(torch.reshape, self._e.permuted(value, factor.order), factor.shape)
+
+    def _gather(self, node: Node) -> fx.Node:
         value, index = node.operands
-        return self._call(
-            operations.gather,
-            self._tensor(value.node),
-            self._tensor(index.node),
-            value.axes,
-            index.axes,
-            node.rank,
-        )
+        tensors = (self._e.tensor(value.node), self._e.tensor(index.node))
+        return self._e.call(operations.gather, *tensors, value.axes, index.axes, node.rank)
 
-    def _slice(self, node: Node):
-        return self._call(torch.select, self._tensor(node.operands[0].node), *node.attributes)
+    def _slice(self, node: Node) -> fx.Node:
+        value = self._e.tensor(node.operands[0].node)
+        return self._e.call(torch.select, value, *node.attributes)
 
-    def _place(self, node: Node):
+    def _place(self, node: Node) -> fx.Node:
         axis, position = node.attributes
-        value = self._tensor(node.operands[0].node, node.dtype)
-        return self._call(operations.place, value, axis, position, node.shape[axis])
+        value = self._e.tensor(node.operands[0].node, node.dtype)
+        return self._e.call(operations.place, value, axis, position, node.shape[axis])
 
-    def _stack(self, node: Node):
-        values = [self._values[o.node.index] for o in node.operands]
+    def _stack(self, node: Node) -> fx.Node:
+        projection = self._attentions.stacked(node)
+        if projection is not None:
+            return projection
+        values = [self._e.values[o.node.index] for o in node.operands]
         axes = [o.axes for o in node.operands]
-        like = (node.shape, TORCH_DTYPES[node.dtype], self._device)
-        return self._call(operations.stack, values, axes, node.attributes, like)
+        like = (node.shape, TORCH_DTYPES[node.dtype], self._e.device)
+        return self._e.call(operations.stack, values, axes, node.attributes, like)
 
-    def _diagonal(self, node: Node):
-        return self._call(
-            operations.diagonal, self._tensor(node.operands[0].node), *node.attributes
-        )
+    def _diagonal(self, node: Node) -> fx.Node:
+        value = self._e.tensor(node.operands[0].node)
+        return self._e.call(operations.diagonal, value, *node.attributes)
 
-    def _attention(self, node: Node):
-        """One result of a fused operation, which runs once for all its results."""
-        call = node.attributes
-        key = (
-            call.result in ("y", "lse"),
-            tuple((o.node.index, o.axes) for o in node.operands),
-            replace(call, result=""),
-        )
-        if key not in self._fused:
-            operands = [self._values[o.node.index] for o in node.operands]
-            self._fused[key] = self._call(
-                operations.attention if key[0] else operations.attention_backward,
-                *operands,
-                call.scale,
-                call.causal,
-                self._precision.value,
-            )
-        results = ("y", "lse") if key[0] else ("dq", "dk", "dv")
-        return self._call(operator.getitem, self._fused[key], results.index(call.result))
+    def _attention(self, node: Node) -> fx.Node:
+        return self._attentions.result(node)
 
-    def _dropout(self, node: Node):
-        scalars = [self._values[o.node.index] for o in node.operands]
-        return self._call(operations.dropout, *scalars, node.shape, self._device)
+    def _dropout(self, node: Node) -> fx.Node:
+        scalars = [self._e.values[o.node.index] for o in node.operands]
+        return self._e.call(operations.dropout, *scalars, node.shape, self._e.device)

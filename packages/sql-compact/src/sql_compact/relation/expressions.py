@@ -265,10 +265,13 @@ class Expressions:
         if _is_null(then):
             return Values(b, self._b.conjunction((self._b.map("not", mask), otherwise.valid)))
         valid = None
-        if then.valid is not None or otherwise.valid is not None:
-            true = self._b.constant(True, DType.BOOL)
-            valid = self._b.map("where", mask, then.valid or true, otherwise.valid or true)
-        return Values(self._b.map("where", mask, a, b), valid)
+        if then.valid is not None and otherwise.valid is not None:
+            valid = self._b.map("where", mask, then.valid, otherwise.valid)
+        elif otherwise.valid is not None:
+            valid = self._b.map("or", mask, otherwise.valid)
+        elif then.valid is not None:
+            valid = self._b.map("or", self._b.map("not", mask), then.valid)
+        return Values(self._b.map("where", mask, a, b), self._b.known_mask(valid))
 
     # --- functions SQL defines on NULL, and those with meaning beyond their values ------
 

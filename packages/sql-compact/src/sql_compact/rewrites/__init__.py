@@ -13,6 +13,7 @@ from .dropout import DROPOUT
 from .engine import Pass, Rewriter
 from .extremes import EXTREMES, compared
 from .placement import PLACEMENT
+from .products import PRODUCTS
 from .sums import SUMS
 
 PASSES: tuple[Pass, ...] = (DROPOUT, PLACEMENT, SUMS, PLACEMENT, CONTRACTIONS, EXTREMES)
@@ -39,12 +40,14 @@ def rewrite(
     outputs: Sequence[Tensor],
     *,
     exact: bool = False,
+    reassociate: bool = False,
     after_pass: Callable[[Pass, Sequence[Tensor]], None] | None = None,
 ) -> Rewritten:
     """Run every pass over the program that computes ``outputs``.
 
     Args:
         exact: apply no rule that assumes values to be finite.
+        reassociate: combine the factors of float products in another order.
         after_pass: called with each pass and the outputs after it, to look at the program.
     """
     rewriter = Rewriter(builder, exact=exact)
@@ -53,6 +56,12 @@ def rewrite(
         current = rewriter.run(stage, current)
         if after_pass is not None:
             after_pass(stage, current)
+    if not exact:
+        current = fuse_attention(rewriter, current)
+    if reassociate:
+        current = rewriter.run(PRODUCTS, current)
+        if after_pass is not None:
+            after_pass(PRODUCTS, current)
     return Rewritten(tuple(current), tuple(rewriter.finite), compared(t.node for t in current))
 
 

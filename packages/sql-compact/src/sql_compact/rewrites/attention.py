@@ -17,10 +17,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..tensor.graph import Node, Op, Operand, topological
+from ..tensor.graph import Node, Op, Operand, scalar_value, topological
 from ..tensor.labelled import Axis, Tensor, TensorBuilder
 from .engine import Rewriter, View
-from .monomials import Monomial, monomial
+from .monomials import Monomial, expanded, monomial
 from .patterns import match, match_map, match_masked, match_sum
 
 
@@ -255,24 +255,22 @@ def _causality(rewriter: Rewriter, mask: Tensor | None, i: Axis, j: Axis) -> boo
 def _dropout_factors(
     rewriter: Rewriter, factors: Mapping[Tensor, int]
 ) -> tuple[Tensor | None] | None:
-    """The DROPOUT mask among the factors ``mask · 1/(1-p)``; None if there are others."""
+    """The DROPOUT mask among the factors ``mask / (1 - p)``; None if there are others."""
     if not factors:
         return (None,)
-    masks = []
+    mask, scale = None, None
     for tensor, power in factors.items():
-        cast = tensor.node.op is Op.MAP and str(tensor.node.attributes).startswith("cast:")
-        inner = rewriter.expose(tensor).operands[0] if cast else tensor
+        inner = tensor
+        if tensor.node.op is Op.MAP and str(tensor.node.attributes).startswith("cast:"):
+            inner = rewriter.expose(tensor).operands[0]
         if inner.node.op is Op.DROPOUT and power == 1:
-            masks.append(inner)
-        elif not (power == 1 and not tensor.axes and _is_scale(rewriter, inner)):
-            return None
-    return (masks[0],) if len(masks) == 1 and len(factors) == 2 else None
-
-
-def _is_scale(rewriter: Rewriter, tensor: Tensor) -> bool:
-    """Whether the number is ``1 / (1 - p)``."""
-    quotient = match_map(rewriter, tensor, "divide")
-    return quotient is not None and match_map(rewriter, quotient[1], "subtract") is not None
+            mask = inner
+        elif power == -1:
+            scale = match_map(rewriter, tensor, "subtract")
+    if mask is None or scale is None or len(factors) != 2:
+        return None
+    kept = scalar_value(scale[0].node) == 1 and scale[1].node is mask.node.operands[0].node
+    return (mask,) if kept else None
 
 
 def _query_and_key(
@@ -378,13 +376,13 @@ def _score_cotangent(
 ) -> tuple[_Forward, tuple[Axis, ...], Tensor] | None:
     """The forward pass, its labels here, and dY, if the tensor is dS."""
     mask, value = _unmask(rewriter, tensor)
-    terms = match_map(rewriter, value, "add")
-    if terms is None:
+    if match_map(rewriter, value, "add") is None and match_map(rewriter, value, "multiply") is None:
+        return None
+    terms = expanded(rewriter, value)
+    if len(terms) != 2:
         return None
     for direct, indirect in (terms, terms[::-1]):
-        found = _two_terms(
-            rewriter, monomial(rewriter, direct), monomial(rewriter, indirect), mask, forwards
-        )
+        found = _two_terms(rewriter, direct, indirect, mask, forwards)
         if found is not None:
             return found
     return None
@@ -419,9 +417,7 @@ def _two_terms(
     summed = match_sum(rewriter, correction)
     if summed is None or len(summed[1]) != 1:
         return None
-    value = Tensor(
-        summed[0].node, tuple(j if a is summed[1][0] else a for a in summed[0].axes)
-    )
+    value = Tensor(summed[0].node, tuple(j if a is summed[1][0] else a for a in summed[0].axes))
     own, value = _unmask(rewriter, value)
     weighted = monomial(rewriter, value)
     if _causality(rewriter, own, i, j) is not forward.causal:
@@ -483,9 +479,7 @@ def _is_kept(
     if {t.node: p for t, p in factors.powers.items()} != expected:
         return False
     here = _relabelled(forward.total, forward, labels)
-    return here in factors.powers and all(
-        set(t.axes) <= set(labels) for t in factors.powers
-    )
+    return here in factors.powers and all(set(t.axes) <= set(labels) for t in factors.powers)
 
 
 def _relabelled(tensor: Tensor, forward: _Forward, labels: tuple[Axis, ...]) -> Tensor:
@@ -493,9 +487,7 @@ def _relabelled(tensor: Tensor, forward: _Forward, labels: tuple[Axis, ...]) -> 
     return Tensor(tensor.node, tuple(names[a] for a in tensor.axes))
 
 
-def _relabel(
-    tensor: Tensor, forward: _Forward, labels: tuple[Axis, ...], width: Axis
-) -> Tensor:
+def _relabel(tensor: Tensor, forward: _Forward, labels: tuple[Axis, ...], width: Axis) -> Tensor:
     """q, k or v with the labels that hold here."""
     names = dict(zip(forward.labels, labels, strict=True))
     return Tensor(tensor.node, tuple(names.get(a, width) for a in tensor.axes))
@@ -550,9 +542,13 @@ def _arranged(
     rewriter: Rewriter, node: Node, axes: tuple[Axis, ...], wanted: tuple[Axis, ...]
 ) -> Node:
     if set(axes) != set(wanted):
-        names = dict(zip([a for a in axes if a not in wanted], [
-            a for a in wanted if a not in axes
-        ], strict=True))
+        names = dict(
+            zip(
+                [a for a in axes if a not in wanted],
+                [a for a in wanted if a not in axes],
+                strict=True,
+            )
+        )
         axes = tuple(names.get(a, a) for a in axes)
     return rewriter.builder.arrange(Tensor(node, axes), wanted)
 

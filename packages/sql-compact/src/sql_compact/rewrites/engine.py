@@ -21,6 +21,7 @@ class View:
 
     Attributes:
         operands: the operands, labelled; what is gathered along has an axis of its own.
+        places: labels of each operand's axes in the order of the node's own operand.
         axes: labels of the output axes.
         reduced: labels of iteration axes that are not output axes.
     """
@@ -28,6 +29,7 @@ class View:
     op: Op
     attributes: object
     operands: tuple[Tensor, ...]
+    places: tuple[tuple[Axis, ...], ...]
     axes: tuple[Axis, ...]
     reduced: tuple[Axis, ...]
     node: Node
@@ -83,38 +85,25 @@ class Rewriter:
     def _labelled(
         self, node: Node, done: Mapping[int, Tensor], places: Mapping[int, tuple[Axis, ...]]
     ) -> View:
-        sizes = iteration_sizes(node)
-        labels = tuple(Axis(str(i), Range(size)) for i, size in enumerate(sizes))
-        operands = []
-        for operand in node.operands:
-            own = tuple(
-                labels[a] if a >= 0 else Axis("gathered", Range(operand.node.shape[i]))
-                for i, a in enumerate(operand.axes)
-            )
-            operands.append(_relabel(done[operand.node.index], places[operand.node.index], own))
-        axes, reduced = output_axes(node, labels)
-        return View(node.op, node.attributes, tuple(operands), axes, reduced, node)
+        labels = [Axis(str(i), Range(size)) for i, size in enumerate(iteration_sizes(node))]
+        own = tuple(_operand_labels(node, operand, labels) for operand in node.operands)
+        operands = tuple(
+            _relabel(done[operand.node.index], places[operand.node.index], axes)
+            for operand, axes in zip(node.operands, own, strict=True)
+        )
+        return View(node.op, node.attributes, operands, own, *output_axes(node, labels), node)
 
     def expose(self, tensor: Tensor) -> View:
         """The node behind a tensor with the tensor's own labels on its output axes."""
         node = tensor.node
-        sizes = iteration_sizes(node)
-        outer = output_positions(node)
-        labels = [Axis(str(i), Range(size)) for i, size in enumerate(sizes)]
-        for position, axis in zip(outer, tensor.axes, strict=True):
+        labels = [Axis(str(i), Range(size)) for i, size in enumerate(iteration_sizes(node))]
+        for position, axis in zip(output_positions(node), tensor.axes, strict=True):
             labels[position] = axis
+        own = tuple(_operand_labels(node, operand, labels) for operand in node.operands)
         operands = tuple(
-            Tensor(
-                o.node,
-                tuple(
-                    labels[a] if a >= 0 else Axis("gathered", Range(o.node.shape[i]))
-                    for i, a in enumerate(o.axes)
-                ),
-            )
-            for o in node.operands
+            Tensor(operand.node, axes) for operand, axes in zip(node.operands, own, strict=True)
         )
-        axes, reduced = output_axes(node, tuple(labels))
-        return View(node.op, node.attributes, operands, axes, reduced, node)
+        return View(node.op, node.attributes, operands, own, *output_axes(node, labels), node)
 
     def rebuild(self, view: View) -> Tensor:
         """The same operation over the view's operands."""
@@ -130,23 +119,21 @@ class Rewriter:
     def _rebuild_positional(self, view: View) -> Tensor:
         """Operations whose operands must keep their axes in place."""
         node = view.node
-        operands = []
-        for tensor, old in zip(view.operands, node.operands, strict=True):
-            wanted = self._operand_labels(view, old, tensor)
-            operands.append(Operand(self.builder.arrange(tensor, wanted), old.axes))
+        operands = [
+            Operand(self.builder.arrange(tensor, axes), old.axes)
+            for tensor, axes, old in zip(view.operands, view.places, node.operands, strict=True)
+        ]
         rebuilt = self.graph.intern(node.op, operands, node.shape, node.dtype, node.attributes)
         return Tensor(rebuilt, view.axes)
 
-    def _operand_labels(self, view: View, old: Operand, tensor: Tensor) -> tuple[Axis, ...]:
-        labels: list[Axis | None] = []
-        iteration = _iteration_labels(view)
-        for axis in old.axes:
-            labels.append(iteration[axis] if axis >= 0 else None)
-        if None in labels:
-            own = next((a for a in tensor.axes if a not in iteration), None)
-            at = labels.index(None)
-            labels[at] = own or Axis("gathered", Range(old.node.shape[at]))
-        return tuple(a for a in labels if a is not None)
+
+def _operand_labels(node: Node, operand: Operand, labels: Sequence[Axis]) -> tuple[Axis, ...]:
+    """Labels of an operand's axes; what has no place in the iteration space gets its own."""
+    apart = node.op is Op.ATTENTION
+    return tuple(
+        Axis("operand", Range(operand.node.shape[i])) if apart or a < 0 else labels[a]
+        for i, a in enumerate(operand.axes)
+    )
 
 
 def iteration_sizes(node: Node) -> tuple[int, ...]:
@@ -178,14 +165,6 @@ def output_axes(node: Node, labels: tuple[Axis, ...]) -> tuple[tuple[Axis, ...],
     outer = output_positions(node)
     rest = tuple(labels[i] for i in range(len(labels)) if i not in outer)
     return tuple(labels[i] for i in outer), rest
-
-
-def _iteration_labels(view: View) -> list[Axis]:
-    labels: list[Axis | None] = [None] * len(iteration_sizes(view.node))
-    for position, axis in zip(output_positions(view.node), view.axes, strict=True):
-        labels[position] = axis
-    rest = iter(view.reduced)
-    return [next(rest) if label is None else label for label in labels]
 
 
 def _relabel(tensor: Tensor, old: Iterable[Axis], new: Iterable[Axis]) -> Tensor:

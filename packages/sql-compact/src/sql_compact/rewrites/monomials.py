@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..tensor.graph import scalar_value
+from ..tensor.graph import Op, scalar_value
 from ..tensor.labelled import Tensor
 from .engine import Rewriter
 from .patterns import match_map
@@ -40,4 +40,25 @@ def monomial(rewriter: Rewriter, tensor: Tensor) -> Monomial:
     negated = match_map(rewriter, tensor, "negate")
     if negated is not None:
         return Monomial(-1.0, {}).times(monomial(rewriter, negated[0]))
+    if not tensor.axes and tensor.node.op is Op.MAP and _is_cast(tensor):
+        return monomial(rewriter, rewriter.expose(tensor).operands[0])
     return Monomial(1.0, {tensor: 1})
+
+
+def expanded(rewriter: Rewriter, tensor: Tensor) -> list[Monomial]:
+    """The sum of products that ``tensor`` is, with its sums multiplied out."""
+    added = match_map(rewriter, tensor, "add")
+    if added is not None:
+        return [m for term in added for m in expanded(rewriter, term)]
+    product = monomial(rewriter, tensor)
+    for factor, power in product.powers.items():
+        if power == 1 and match_map(rewriter, factor, "add") is not None:
+            rest = product.times(Monomial(1.0, {factor: 1}), -1)
+            return [rest.times(term) for term in expanded(rewriter, factor)]
+    return [product]
+
+
+def _is_cast(tensor: Tensor) -> bool:
+    """A change of a number's float type, which no product depends on."""
+    operand = tensor.node.operands[0].node
+    return str(tensor.node.attributes).startswith("cast:") and operand.dtype.is_float

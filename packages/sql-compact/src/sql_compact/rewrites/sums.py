@@ -32,7 +32,7 @@ def add_masked(rewriter: Rewriter, view: View) -> Tensor | None:
 
 
 def common_factor(rewriter: Rewriter, view: View) -> Tensor | None:
-    """``a * m + b * m`` → ``(a + b) * m``, where m is no constant."""
+    """``a * m + b * m`` → ``(a + b) * m``."""
     terms = _terms(view)
     if terms is None:
         return None
@@ -41,7 +41,7 @@ def common_factor(rewriter: Rewriter, view: View) -> Tensor | None:
         return None
     for i in (0, 1):
         for j in (0, 1):
-            if left[i] == right[j] and left[i].node.op is not Op.CONSTANT:
+            if left[i] == right[j]:
                 return rewriter.builder.map(
                     "multiply", add(rewriter, left[1 - i], right[1 - j]), left[i]
                 )
@@ -81,6 +81,53 @@ def _joinable(rewriter: Rewriter, a: Tensor, b: Tensor) -> bool:
     if left is None or right is None:
         return left is None and right is None
     return any(x == y for x in left for y in right)
+
+
+def add_to_term(rewriter: Rewriter, view: View) -> Tensor | None:
+    """``(a + b) + c`` → ``a' + b``, where a rule of this pass adds a and c into a'.
+
+    Gradients arrive as one long sum; terms of a kind are rarely neighbours in it.
+    """
+    terms = _terms(view)
+    if terms is None:
+        return None
+    left = match_map(rewriter, terms[0], "add")
+    right = match_map(rewriter, terms[1], "add")
+    chain, term = (left, terms[1]) if left is not None else (right, terms[0])
+    if chain is None:
+        return None
+    for i, member in enumerate(chain):
+        total = _merged(rewriter, member, term)
+        if total is not None:
+            return rewriter.builder.map("add", total, chain[1 - i])
+    return None
+
+
+def _merged(rewriter: Rewriter, a: Tensor, b: Tensor) -> Tensor | None:
+    """``a + b`` if a rule merges the two (or a part of a) into one term."""
+    total = rewriter.builder.map("add", a, b)
+    if total.node.op is not Op.MAP or total.node.attributes != "add":
+        return total
+    view = rewriter.expose(total)
+    for rule in (*_MERGING, add_to_term):
+        result = rule(rewriter, view)
+        if result is not None:
+            return result
+    return None
+
+
+def constant_out_of_sum(rewriter: Rewriter, view: View) -> Tensor | None:
+    """``sum(k * a)`` → ``k * sum(a)`` for a constant k."""
+    if view.attributes[0] != "sum" or not view.node.dtype.is_float:
+        return None
+    product = match_map(rewriter, view.operands[0], "multiply")
+    if product is None:
+        return None
+    for constant, value in (product, product[::-1]):
+        if constant.node.op is Op.CONSTANT:
+            total = rewriter.builder.reduce_all("sum", value, view.reduced)
+            return rewriter.builder.map("multiply", total, constant)
+    return None
 
 
 def stack_places(rewriter: Rewriter, view: View) -> Tensor | None:
@@ -135,4 +182,7 @@ def add(rewriter: Rewriter, a: Tensor, b: Tensor) -> Tensor:
     return rewriter.apply(SUMS, rewriter.expose(total))
 
 
-SUMS = Pass("sums", {Op.MAP: (stack_places, common_factor, add_masked, add_sums)})
+#: Rules that make one term of two.
+_MERGING = (stack_places, common_factor, add_masked, add_sums)
+
+SUMS = Pass("sums", {Op.MAP: (*_MERGING, add_to_term), Op.REDUCE: (constant_out_of_sum,)})

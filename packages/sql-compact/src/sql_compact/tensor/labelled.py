@@ -76,7 +76,8 @@ class TensorBuilder:
             return simpler
         entry = map_function(function)
         if entry.commutative:
-            tensors = tuple(sorted(tensors, key=lambda t: t.node.index))
+            # The larger operand first: contractions keep this order for their output axes.
+            tensors = tuple(sorted(tensors, key=lambda t: (-t.node.size, t.node.index)))
         axes: list[Axis] = []
         for tensor in sorted(tensors, key=lambda t: -len(t.axes)):
             axes += [a for a in tensor.axes if a not in axes]
@@ -244,6 +245,8 @@ class TensorBuilder:
                 return then if values[0] else otherwise
             if then == otherwise:
                 return then
+            if _is_map(mask, "not"):
+                return self.map("where", _negated(mask), otherwise, then)
             if then.dtype is DType.BOOL:
                 return self._choice_of_truth(mask, then, otherwise, values)
         elif function == "equal" and tensors[0] == tensors[1] and tensors[0].dtype.is_integer:
