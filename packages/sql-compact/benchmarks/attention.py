@@ -68,10 +68,10 @@ class Trial:
     config: Any
 
 
-def chosen(direction: str, dtype: str, shape: Shape, keep: str) -> Any:
+def chosen(direction: str, dtype: str, shape: Shape) -> Any:
     config = load("attention_config")
     size = getattr(torch, dtype).itemsize
-    return getattr(config, f"{direction}_config")(size, shape[3], shape[2], keep != "drawn")
+    return getattr(config, f"{direction}_config")(size, shape[3], shape[2])
 
 
 # Calls to time -----------------------------------------------------------------------------------
@@ -124,11 +124,11 @@ def keep_bits_call(shape: Shape, tile: tuple[int, int, int]) -> Callable[[], Any
     return lambda: bits.launch_keep_bits(out, *stream, checks.SITE, shape[2], True, tile)
 
 
-def mask_call(shape: tuple[int, ...], tile: tuple[int, int, int]) -> Callable[[], Any]:
+def mask_call(shape: tuple[int, ...], groups: int) -> Callable[[], Any]:
     masks = load("dropout")
     out = torch.empty(shape, dtype=torch.bool, device="cuda")
     stream = checks.scalars()
-    return lambda: masks.launch_dropout_mask(out, *stream, checks.SITE, tile)
+    return lambda: masks.launch_dropout_mask(out, *stream, checks.SITE, groups)
 
 
 def sdpa_call(direction: str, dtype: str, x: Buffers, p: float) -> Callable[[], Any]:
@@ -316,7 +316,7 @@ def report_shape(shape: Shape, dtype: str, timings: Timings) -> None:
     for direction in DIRECTIONS:
         times = []
         for keep in KEEPS:
-            trial = Trial(direction, dtype, shape, keep, chosen(direction, dtype, shape, keep))
+            trial = Trial(direction, dtype, shape, keep, chosen(direction, dtype, shape))
             times.append(timings.time_trial(trial, x))
         for p in (checks.DROPOUT_P, 0.0):
             labels = {"kernel": f"sdpa {direction}", "dtype": dtype, "shape": shape, "p": p}
@@ -364,10 +364,7 @@ def report_sweep(shape: Shape, dtype: str, timings: Timings) -> None:
         )
 
 
-def report_bits(timings: Timings, with_sweep: bool) -> None:
-    """The kernels that make bits only."""
-    tiles = sweep.KEEP_BITS if with_sweep else [load("keep_bits").TILE]
-    masks = sweep.MASKS if with_sweep else [load("dropout").TILE]
+def report_bits(timings: Timings, tiles: list[tuple[int, int, int]]) -> None:
     for shape in SHAPES:
         timed = []
         for tile in tiles:
@@ -377,22 +374,11 @@ def report_bits(timings: Timings, with_sweep: bool) -> None:
         print(f"keep bits {shape}: " + " | ".join(timed), flush=True)
     for sizes in MASKS:
         timed = []
-        for tile in masks:
-            labels = {"kernel": "mask", "shape": sizes, "config": str(tile)}
-            elapsed = timings.time(lambda s=sizes, t=tile: mask_call(s, t), **labels)
-            timed.append(f"{elapsed:.2f} {tile}")
+        for groups in sweep.MASK_GROUPS:
+            labels = {"kernel": "mask", "shape": sizes, "config": str(groups)}
+            elapsed = timings.time(lambda s=sizes, g=groups: mask_call(s, g), **labels)
+            timed.append(f"{elapsed:.2f} {groups}")
         print(f"dropout mask {sizes}: " + " | ".join(timed), flush=True)
-
-
-def as_text(record: dict[str, Any]) -> str:
-    """JSON with one line for each entry of a list, so that two records can be compared."""
-    fields = []
-    for name, value in record.items():
-        text = json.dumps(value)
-        if isinstance(value, list):
-            text = "[\n" + ",\n".join(f"  {json.dumps(entry)}" for entry in value) + "\n ]"
-        fields.append(f" {json.dumps(name)}: {text}")
-    return "{\n" + ",\n".join(fields) + "\n}\n"
 
 
 def main() -> int:
@@ -428,7 +414,7 @@ def main() -> int:
         for dtype in DTYPES:
             for shape in SHAPES:
                 report_shape(shape, dtype, timings)
-        report_bits(timings, not options.skip_sweep)
+        report_bits(timings, [load("keep_bits").TILE] if options.skip_sweep else sweep.KEEP_BITS)
         if not options.skip_sweep:
             for dtype in DTYPES:
                 for shape in SHAPES:
@@ -445,7 +431,7 @@ def main() -> int:
                 "checks": lines,
                 "timings": timings.rows,
             }
-            options.record.write_text(as_text(record))
+            options.record.write_text(json.dumps(record, indent=0) + "\n")
     print(f"total {time.monotonic() - began:.0f} s")
     return 0 if all(passed) else 1
 

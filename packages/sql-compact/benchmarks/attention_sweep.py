@@ -65,10 +65,13 @@ ROWS: dict[Key, list[tuple[Any, ...]]] = {
 }  # fmt: skip
 
 # (queries, words of 32 keys, warps) of the kernel that writes keep bits
-KEEP_BITS = [(128, 2, 1), (128, 1, 1), (128, 4, 1), (128, 2, 2), (64, 2, 1), (128, 2, 4)]
+KEEP_BITS = [
+    (128, 4, 4), (128, 2, 4), (128, 1, 4), (64, 2, 4), (64, 4, 4), (32, 4, 4), (64, 1, 2),
+    (128, 4, 8),
+]  # fmt: skip
 
-# (groups of four neighbours, rows, warps) of the kernel that writes a mask
-MASKS = [(32, 16, 1), (32, 8, 1), (32, 32, 1), (64, 16, 1), (64, 16, 2), (128, 16, 4)]
+# Groups of four neighbours that one program of the mask kernel makes
+MASK_GROUPS = (256, 512, 1024, 2048)
 
 
 def configs(part: str, dtype: str, keep: str) -> list[Any]:

@@ -22,7 +22,7 @@ CASES: list[tuple[Any, ...]] = [
     ([1, 1, 37, 16], False, 0.3, 0.3, True, [64, 32, 4, 1, False], [32, 64, 4, 1, False]),
     ([1, 1, 20, 16], True, 0.3, 0.0, True, [32, 32, 4, 1, False], [32, 32, 4, 1, False]),
 ]
-MASKS = [[7], [3, 8], [2, 3, 5], [2, 3, 4, 6], [18, 150]]
+MASKS = [[7], [3, 8], [2, 3, 5], [2, 3, 4, 6]]
 # batch, heads, length, causal, tile (queries, words, warps)
 BITS: list[tuple[list[int], bool, list[int]]] = [
     ([2, 3, 20], True, [128, 4, 4]),

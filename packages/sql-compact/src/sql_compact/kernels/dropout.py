@@ -10,8 +10,7 @@ import torch
 from ..errors import DTypeError, ShapeError
 from .philox import MAX_INDICES, keep_mask
 
-# Block of one program: Philox blocks, rows, warps.
-TILE = (32, 16, 1)
+GROUPS_PER_PROGRAM = 1024
 
 
 def check_scalars(p: torch.Tensor, seed: torch.Tensor, step: torch.Tensor) -> None:
@@ -45,7 +44,7 @@ def launch_dropout_mask(
     seed: torch.Tensor,
     step: torch.Tensor,
     site: int,
-    tile: tuple[int, int, int] = TILE,
+    groups_per_program: int = GROUPS_PER_PROGRAM,
 ) -> None:
     """Fill the contiguous bool tensor `out` by the Triton kernel."""
     import triton
@@ -53,23 +52,20 @@ def launch_dropout_mask(
     from .philox_triton import dropout_mask_kernel
 
     *leading, last = out.shape
-    rows = math.prod(leading)
-    blocks, rows_per_program, warps = tile
-    grid = (triton.cdiv(rows, rows_per_program), triton.cdiv(triton.cdiv(last, 4), blocks))
-    dropout_mask_kernel[grid](
+    groups = math.prod(leading) * triton.cdiv(last, 4)
+    dropout_mask_kernel[(triton.cdiv(groups, groups_per_program),)](
         out,
         p,
         seed,
         step,
         site,
-        rows,
+        groups,
         LAST=last,
         SIZE1=leading[-1] if leading else 1,
         SIZE2=leading[-2] if len(leading) > 1 else 1,
         INDICES=out.dim(),
-        BLOCKS=blocks,
-        ROWS=rows_per_program,
-        num_warps=warps,
+        GROUPS=groups_per_program,
+        LARGE=out.numel() + 4 * groups_per_program >= 2**31,
     )
 
 

@@ -15,7 +15,7 @@ from .philox import keep_mask
 
 WORD = 32
 # Block of one program: queries, words of 32 keys, warps.
-TILE = (128, 2, 1)
+TILE = (128, 4, 4)
 
 
 def bits_shape(batch: int, heads: int, length: int) -> tuple[int, int, int, int]:

@@ -29,33 +29,28 @@ def keep_bits_kernel(
     """
     bh = tl.program_id(0)
     i0 = tl.program_id(1) * ROWS
-    first = tl.program_id(2) * WORDS
+    w0 = tl.program_id(2) * WORDS
     i = i0 + tl.arange(0, ROWS)
-    base = bits_ptr + bh.to(tl.int64) * (pitch // WORD) * pitch + i
-    visible = (i0 < T) & (first * WORD < T)
+    w = w0 + tl.arange(0, WORDS)
+    packed = tl.zeros([WORDS, ROWS], tl.uint32)
+    visible = (i0 < T) & (w0 * WORD < T)
     if CAUSAL:
-        visible = visible & (first * WORD < i0 + ROWS)
+        visible = visible & (w0 * WORD < i0 + ROWS)
     if visible:
         k0, k1 = stream_key(seed_ptr, step_ptr, site, 4)
         threshold = drop_threshold(p_ptr)
         h = (bh % H).to(tl.uint32)
         b = (bh // H).to(tl.uint32)
-        for number in range(WORDS):
-            w = first + number
-            # Keys are scalars here, so a thread shares their part of the rounds among its rows.
-            packed = tl.zeros([ROWS], tl.uint32)
-            for block in tl.static_range(8):
-                x0, x1, x2, x3 = philox_words(
-                    (w * 8 + block).to(tl.uint32), i.to(tl.uint32), h, b, k0, k1
-                )
-                packed |= tl.where(x0 >= threshold, 1 << (4 * block), 0).to(tl.uint32)
-                packed |= tl.where(x1 >= threshold, 2 << (4 * block), 0).to(tl.uint32)
-                packed |= tl.where(x2 >= threshold, 4 << (4 * block), 0).to(tl.uint32)
-                packed |= tl.where(x3 >= threshold, 8 << (4 * block), 0).to(tl.uint32)
-            tl.store(base + w * pitch, packed.to(tl.int32, bitcast=True))
-    else:
-        for number in range(WORDS):
-            tl.store(base + (first + number) * pitch, tl.zeros([ROWS], tl.int32))
+        for block in tl.static_range(8):
+            x0, x1, x2, x3 = philox_words(
+                (w * 8 + block).to(tl.uint32)[:, None], i.to(tl.uint32)[None, :], h, b, k0, k1
+            )
+            packed |= tl.where(x0 >= threshold, 1 << (4 * block), 0).to(tl.uint32)
+            packed |= tl.where(x1 >= threshold, 2 << (4 * block), 0).to(tl.uint32)
+            packed |= tl.where(x2 >= threshold, 4 << (4 * block), 0).to(tl.uint32)
+            packed |= tl.where(x3 >= threshold, 8 << (4 * block), 0).to(tl.uint32)
+    base = bits_ptr + bh.to(tl.int64) * (pitch // WORD) * pitch
+    tl.store(base + w[:, None] * pitch + i[None, :], packed.to(tl.int32, bitcast=True))
 
 
 @triton.jit

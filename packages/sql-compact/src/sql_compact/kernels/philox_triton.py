@@ -154,45 +154,50 @@ def keep_by_row(
     return words >= threshold
 
 
-@triton.jit(do_not_specialize=["site", "rows"])
+@triton.jit(do_not_specialize=["site"])
 def dropout_mask_kernel(
     out_ptr,
     p_ptr,
     seed_ptr,
     step_ptr,
     site,
-    rows,
+    groups,
     LAST: tl.constexpr,
     SIZE1: tl.constexpr,
     SIZE2: tl.constexpr,
     INDICES: tl.constexpr,
-    BLOCKS: tl.constexpr,
-    ROWS: tl.constexpr,
+    GROUPS: tl.constexpr,
+    LARGE: tl.constexpr,
 ):
-    """Keep bits for a whole index space of `rows` rows along its last axis.
+    """Keep bits for a whole index space: one Philox block per four neighbours of the last axis.
 
-    One program: BLOCKS Philox blocks, of four neighbours each, in ROWS rows. Grid: row groups x
-    block groups. SIZE1 and SIZE2 are the sizes of the second- and third-last axes (1 where there is
-    none).
+    `groups` counts those blocks; SIZE1 and SIZE2 are the sizes of the second- and third-last axes
+    (1 where there is none). LARGE says that indices need 64 bits.
     """
+    per_row: tl.constexpr = (LAST + 3) // 4
     k0, k1 = stream_key(seed_ptr, step_ptr, site, INDICES)
     threshold = drop_threshold(p_ptr)
-    block = tl.program_id(1) * BLOCKS + tl.arange(0, BLOCKS)
-    column = block[:, None] * 4 + tl.arange(0, 4)[None, :]
-    first = tl.program_id(0) * ROWS
-    for number in tl.range(0, tl.minimum(ROWS, rows - first), loop_unroll_factor=4):
-        row = first + number
-        # The other indices are scalars here, so a thread has their part of the rounds for free.
-        outer = row // SIZE1
-        w0, w1, w2, w3 = philox_words(
-            block.to(tl.uint32),
-            (row % SIZE1).to(tl.uint32),
-            (outer % SIZE2).to(tl.uint32),
-            (outer // SIZE2).to(tl.uint32),
-            k0,
-            k1,
-        )
-        # join(join(w0, w2), join(w1, w3)) lists the words in the order 0, 1, 2, 3.
-        words = tl.reshape(tl.join(tl.join(w0, w2), tl.join(w1, w3)), [BLOCKS, 4])
-        base = out_ptr + row.to(tl.int64) * LAST
-        tl.store(base + column, words >= threshold, mask=column < LAST)
+    program = tl.program_id(0).to(tl.int64) if LARGE else tl.program_id(0)
+    group = program * GROUPS + tl.arange(0, GROUPS)
+    valid = group < groups
+    block = group % per_row
+    row = group // per_row
+    outer = row // SIZE1
+    w0, w1, w2, w3 = philox_words(
+        block.to(tl.uint32),
+        (row % SIZE1).to(tl.uint32),
+        (outer % SIZE2).to(tl.uint32),
+        (outer // SIZE2).to(tl.uint32),
+        k0,
+        k1,
+    )
+    # join(join(w0, w2), join(w1, w3)) lists the words in the order 0, 1, 2, 3.
+    words = tl.reshape(tl.join(tl.join(w0, w2), tl.join(w1, w3)), [GROUPS, 4])
+    if LAST % 4 == 0:
+        offset = group[:, None] * 4 + tl.arange(0, 4)[None, :]
+        mask = valid[:, None]
+    else:
+        column = block[:, None] * 4 + tl.arange(0, 4)[None, :]
+        offset = row[:, None] * LAST + column
+        mask = valid[:, None] & (column < LAST)
+    tl.store(out_ptr + offset, words >= threshold, mask=mask)
