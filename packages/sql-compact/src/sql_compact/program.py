@@ -12,6 +12,7 @@ from .domain import Range
 from .lowering.torch_module import LoweredProgram, lower
 from .precision import Precision
 from .rewrites import rewrite
+from .rewrites.layout import align_layouts
 from .tensor.graph import Node
 from .tensor.labelled import Axis, Tensor, TensorBuilder
 
@@ -87,6 +88,7 @@ def build_program(
         builder.arrange(tensor, output.axes)
         for tensor, output in zip(rewritten.outputs, outputs, strict=True)
     ]
+    nodes = align_layouts(builder.graph, nodes)
     checks: list[Node] = []
     if check:
         checks += [_everywhere(builder, node, "isfinite") for node in rewritten.finite]
