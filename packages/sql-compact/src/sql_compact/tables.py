@@ -194,9 +194,10 @@ class CompactTable:
         if tensor.numel() == 0:
             return
         if tensor.device.type == "cpu":
-            # numpy's extremes cost a fraction of torch's on arrays as small as a batch.
-            values = tensor.numpy()
-            low, high = values.min(), values.max()
+            # numpy's maximum costs a fraction of torch's on arrays as small as a batch, and
+            # a negative number is a huge one without its sign.
+            values = np.ascontiguousarray(tensor.numpy())
+            low, high = 0, int(values.view(f"u{values.itemsize}").max())
         else:
             low, high = (int(x) for x in torch.aminmax(tensor))
         if low >= 0 and high < column.domain:

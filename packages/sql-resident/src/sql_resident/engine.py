@@ -11,7 +11,6 @@ from sql_compact import DenseProgram, matmul_precision
 from .buffers import StateBuffers
 from .staging import Staging
 
-
 #: A row sum and a column sum in one kernel walk the rows one after another: measured on
 #: layer norms' backward, three times slower than two kernels.
 _OPTIONS: dict[str, str | int | bool | Callable[..., object]] = {

@@ -139,10 +139,15 @@ def hyper_inputs(
     step: int, seed: int, learning_rate: float, extra: Mapping[str, float]
 ) -> dict[str, torch.Tensor]:
     """The row of ``hyper`` as CPU tensors by input name."""
-    inputs = {"hyper.step": torch.tensor(step), "hyper.seed": torch.tensor(seed)}
+    inputs = {"hyper.step": _number(step, np.int64), "hyper.seed": _number(seed, np.int64)}
     for name, value in {"lr": learning_rate, **extra}.items():
-        inputs[f"hyper.{name}"] = torch.tensor(value, dtype=torch.float64)
+        inputs[f"hyper.{name}"] = _number(value, np.float64)
     return inputs
+
+
+def _number(value: float, kind: type[np.generic]) -> torch.Tensor:
+    """A number as a tensor; made by numpy, which is several times quicker at it."""
+    return torch.from_numpy(np.array(value, dtype=kind))
 
 
 def check_options(clip_norm: float | None, on_non_finite: str, ema_decay: float | None) -> None:

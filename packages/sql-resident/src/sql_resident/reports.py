@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,10 @@ class Counters:
 
     def plus(self, **changes: int) -> Counters:
         """The counters with these numbers added."""
-        return replace(self, **{name: getattr(self, name) + by for name, by in changes.items()})
+        values = {name: getattr(self, name) for name in self.__slots__}
+        for name, by in changes.items():
+            values[name] += by
+        return Counters(**values)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from types import MappingProxyType
 import numpy as np
 import safetensors
 import safetensors.numpy
+
 from sql_resident.checkpoint.files import POSIX_FILES, FileOps, write_atomically
 from sql_resident.checkpoint.format import ArraySpec, spec_mismatches
 from sql_resident.errors import CheckpointError
