@@ -60,8 +60,6 @@ class Staging:
         self._block.copy_(self._host, non_blocking=True)
 
 
-def _view(
-    block: torch.Tensor, offset: int, shape: torch.Size, dtype: torch.dtype
-) -> torch.Tensor:
+def _view(block: torch.Tensor, offset: int, shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:
     size = math.prod(shape) * dtype.itemsize
     return block[offset : offset + size].view(dtype).reshape(shape)

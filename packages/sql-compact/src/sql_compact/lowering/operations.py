@@ -78,7 +78,7 @@ def place(value: torch.Tensor, axis: int, position: int, size: int) -> torch.Ten
 
 
 def stack(
-    values: Sequence[torch.Tensor | float], axes: Sequence[tuple[int, ...]], axis: int, like
+    values: Sequence[torch.Tensor | float], axes: Sequence[tuple[int, ...]], axis: int, like: tuple
 ) -> torch.Tensor:
     """Values side by side along a new axis; scalars are repeated."""
     shape, dtype, device = like

@@ -8,7 +8,7 @@ more than it allocates, and otherwise follows the plan's order.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ..tensor.graph import Node, Op, topological
 
@@ -59,7 +59,9 @@ def schedule(outputs: Sequence[Node]) -> list[Node]:
     return order
 
 
-def _saving(ready: list[int], by_index: dict[int, Node], freed) -> int | None:
+def _saving(
+    ready: list[int], by_index: dict[int, Node], freed: Callable[[Node], int]
+) -> int | None:
     """A ready node that frees more than it allocates, taken from the heap; None if none."""
     best, gain = None, 0
     for index in ready:

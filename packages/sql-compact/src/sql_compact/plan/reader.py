@@ -7,6 +7,7 @@ nothing is skipped.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pyarrow as pa
 from google.protobuf.unknown_fields import UnknownFieldSet
@@ -85,7 +86,7 @@ class _Reader:
 
     # --- relations --------------------------------------------------------------------
 
-    def relation(self, rel) -> n.Plan:
+    def relation(self, rel: Any) -> n.Plan:
         kind = rel.WhichOneof("rel_type")
         reader: Callable | None = getattr(self, f"_{kind}", None)
         if reader is None:
@@ -96,7 +97,7 @@ class _Reader:
             out = n.Emit(out, tuple(message.common.emit.output_mapping))
         return out
 
-    def _read(self, message) -> n.Plan:
+    def _read(self, message: Any) -> n.Plan:
         names = list(message.base_schema.names)
         if message.HasField("filter"):
             raise UnsupportedSQL("scan filter", "a filter inside a table scan is not read")
@@ -109,7 +110,7 @@ class _Reader:
             names = [names[item.field] for item in message.projection.select.struct_items]
         return n.Read(".".join(message.named_table.names), tuple(names))
 
-    def _literal_rows(self, message) -> tuple[tuple[n.Expression, ...], ...]:
+    def _literal_rows(self, message: Any) -> tuple[tuple[n.Expression, ...], ...]:
         rows = [tuple(map(self._expression, row.fields)) for row in message.expressions]
         for field in UnknownFieldSet(message):
             if field.field_number != _VALUES_FIELD:
@@ -118,15 +119,15 @@ class _Reader:
             rows.append(tuple(map(self._literal, row.fields)))
         return tuple(rows)
 
-    def _project(self, message) -> n.Plan:
+    def _project(self, message: Any) -> n.Plan:
         return n.Project(
             self.relation(message.input), tuple(map(self._expression, message.expressions))
         )
 
-    def _filter(self, message) -> n.Plan:
+    def _filter(self, message: Any) -> n.Plan:
         return n.Filter(self.relation(message.input), self._expression(message.condition))
 
-    def _join(self, message) -> n.Plan:
+    def _join(self, message: Any) -> n.Plan:
         kind = _JOIN_KINDS.get(message.type)
         if kind is None:
             raise UnsupportedSQL("JOIN", f"Substrait join type {message.type} is not read")
@@ -138,11 +139,11 @@ class _Reader:
         may_be_not_in = self._has_not_in and kind.value.endswith(("ANTI JOIN", "MARK JOIN"))
         return n.Join(kind, left, right, condition, may_be_not_in)
 
-    def _cross(self, message) -> n.Plan:
+    def _cross(self, message: Any) -> n.Plan:
         left, right = self.relation(message.left), self.relation(message.right)
         return n.Join(n.JoinKind.INNER, left, right, None)
 
-    def _aggregate(self, message) -> n.Plan:
+    def _aggregate(self, message: Any) -> n.Plan:
         if len(message.groupings) > 1:
             raise UnsupportedSQL("GROUPING SETS", "only one list of group keys is supported")
         keys: tuple[n.Expression, ...] = ()
@@ -153,7 +154,7 @@ class _Reader:
         measures = tuple(self._measure(m) for m in message.measures)
         return n.Aggregate(self.relation(message.input), keys, measures)
 
-    def _measure(self, message) -> n.Measure:
+    def _measure(self, message: Any) -> n.Measure:
         function = message.measure
         name = self._functions[function.function_reference]
         if function.sorts:
@@ -166,12 +167,12 @@ class _Reader:
             condition,
         )
 
-    def _set(self, message) -> n.Plan:
+    def _set(self, message: Any) -> n.Plan:
         if message.op != _UNION_ALL:
             raise UnsupportedSQL("set operation", f"Substrait set operation {message.op}")
         return n.UnionAll(tuple(map(self.relation, message.inputs)))
 
-    def _sort(self, message) -> n.Plan:
+    def _sort(self, message: Any) -> n.Plan:
         keys = []
         for sort in message.sorts:
             if sort.direction not in _SORT_DIRECTIONS:
@@ -180,7 +181,7 @@ class _Reader:
             keys.append(n.SortKey(self._expression(sort.expr), descending, nulls_first))
         return n.Sort(self.relation(message.input), tuple(keys))
 
-    def _fetch(self, message) -> n.Plan:
+    def _fetch(self, message: Any) -> n.Plan:
         count = message.count_expr if message.HasField("count_expr") else None
         offset = message.offset_expr if message.HasField("offset_expr") else None
         return n.Fetch(
@@ -189,7 +190,7 @@ class _Reader:
             self._row_count(count, "LIMIT"),
         )
 
-    def _row_count(self, message, operator: str) -> int | None:
+    def _row_count(self, message: Any, operator: str) -> int | None:
         if message is None:
             return None
         expression = self._expression(message)
@@ -199,10 +200,10 @@ class _Reader:
 
     # --- expressions ------------------------------------------------------------------
 
-    def _arguments(self, arguments) -> tuple[n.Expression, ...]:
+    def _arguments(self, arguments: Any) -> tuple[n.Expression, ...]:
         return tuple(self._expression(argument.value) for argument in arguments)
 
-    def _expression(self, message) -> n.Expression:
+    def _expression(self, message: Any) -> n.Expression:
         kind = message.WhichOneof("rex_type")
         if kind == "selection":
             return n.ColumnRef(message.selection.direct_reference.struct_field.field)
@@ -223,7 +224,7 @@ class _Reader:
             return self._subquery(message.subquery)
         raise UnsupportedSQL(str(kind), "this kind of expression is not read")
 
-    def _call(self, message) -> n.Call:
+    def _call(self, message: Any) -> n.Call:
         name = self._functions[message.function_reference]
         if name in _VOLATILE:
             raise UnsupportedSQL(
@@ -233,14 +234,14 @@ class _Reader:
             )
         return n.Call(name, self._arguments(message.arguments))
 
-    def _subquery(self, message) -> n.ScalarSubquery:
+    def _subquery(self, message: Any) -> n.ScalarSubquery:
         kind = message.WhichOneof("subquery_type")
         if kind != "scalar":
             name = {"in_predicate": "IN (subquery)", "set_predicate": "EXISTS"}.get(kind, str(kind))
             raise UnsupportedSQL(name, "it is only folded as a condition of WHERE")
         return n.ScalarSubquery(self.relation(message.scalar.input))
 
-    def _case(self, message) -> n.Case:
+    def _case(self, message: Any) -> n.Case:
         clauses = [(getattr(clause, "if"), clause.then) for clause in message.ifs]
         operand: n.Expression | None = None
         if clauses and clauses[0][1].WhichOneof("rex_type") is None:
@@ -257,7 +258,7 @@ class _Reader:
             tuple(branches), self._expression(getattr(message, "else")) if has_else else None
         )
 
-    def _window(self, message) -> n.Window:
+    def _window(self, message: Any) -> n.Window:
         name = self._functions[message.function_reference]
         # A bound left out is unbounded; without ORDER BY the rest is the whole partition.
         bounds = (message.lower_bound, message.upper_bound)
@@ -274,7 +275,7 @@ class _Reader:
             tuple(map(self._expression, message.partitions)),
         )
 
-    def _literal(self, message) -> n.Literal:
+    def _literal(self, message: Any) -> n.Literal:
         kind = message.WhichOneof("literal_type")
         if kind == "null" and message.null.HasField("user_defined"):
             return n.Literal(None, pa.null())  # a NULL that nothing gives a type
@@ -296,7 +297,7 @@ class _Reader:
         return n.Literal(getattr(message, kind), _variation(name, variation))
 
 
-def _interval(message) -> tuple[int, int, int]:
+def _interval(message: Any) -> tuple[int, int, int]:
     """Months, days and nanoseconds."""
     months, rest = message.interval_year_to_month, message.interval_day_to_second
     fraction = rest.subseconds * 10 ** (9 - rest.precision)
@@ -310,7 +311,7 @@ def _variation(name: str, variation: int) -> pa.DataType:
     return types[variation]
 
 
-def _type(message) -> pa.DataType:
+def _type(message: Any) -> pa.DataType:
     kind = message.WhichOneof("kind")
     if kind in _SCALAR_TYPES:
         return _variation(kind, getattr(message, kind).type_variation_reference)

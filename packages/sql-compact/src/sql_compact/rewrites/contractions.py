@@ -115,10 +115,7 @@ def _ordered(rewriter: Rewriter, factors: list[Tensor], over: tuple[Axis, ...]) 
     constants = [f for f in factors if not f.axes]
     factors = [f for f in factors if f.axes]
     b = rewriter.builder
-    if len(factors) == 2:
-        result = b.contract(factors, over)
-    else:
-        result = _by_path(rewriter, factors, over)
+    result = b.contract(factors, over) if len(factors) == 2 else _by_path(rewriter, factors, over)
     for constant in constants:
         result = b.map("multiply", result, constant)
     return result

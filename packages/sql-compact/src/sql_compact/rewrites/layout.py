@@ -66,9 +66,7 @@ def _stack_behind(operand: Operand) -> tuple[Node, Order] | None:
 def _is_stored(node: Node) -> bool:
     """An input, or an array computed elementwise from one in its own order."""
     if node.op is Op.MAP and node.rank:
-        return any(
-            o.axes == tuple(range(node.rank)) and _is_stored(o.node) for o in node.operands
-        )
+        return any(o.axes == tuple(range(node.rank)) and _is_stored(o.node) for o in node.operands)
     return node.op is Op.INPUT
 
 
@@ -97,9 +95,7 @@ def _sorted_product(graph: Graph, node: Node, axes: Order) -> Operand:
         return Operand(node, axes)
     order = sorted(range(node.rank), key=axes.__getitem__)
     places = {old: new for new, old in enumerate(order)}
-    operands = [
-        Operand(o.node, tuple(places.get(a, a) for a in o.axes)) for o in node.operands
-    ]
+    operands = [Operand(o.node, tuple(places.get(a, a) for a in o.axes)) for o in node.operands]
     shape = tuple(node.shape[i] for i in order)
     product = graph.intern(Op.CONTRACT, operands, shape, node.dtype)
     return Operand(product, tuple(sorted(axes)))
