@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import torch
 from sql_compact.dtypes import DType
-from sql_compact.lowering.contraction import contract
 from sql_compact.lowering.schedule import allocation, schedule
-from sql_compact.tensor.graph import topological
+from sql_compact.lowering.torch_module import lower
+from sql_compact.precision import Precision
+from sql_compact.tensor.graph import Graph, Op, Operand, topological
 
 
 def peak(order, outputs):
@@ -74,14 +75,15 @@ def test_a_contraction_is_einsum(equation):
         place.setdefault(letter, len(place))
     rng = np.random.default_rng(3)
     a, b = (rng.normal(size=[sizes[x] for x in term]) for term in (left, right))
-    result = contract(
-        torch.as_tensor(a),
-        torch.as_tensor(b),
-        tuple(place[x] for x in left),
-        tuple(place[x] for x in right),
-        len(out),
-        False,
-    )
+    graph = Graph(Precision.FLOAT64)
+    operands = [
+        Operand(graph.input(name, array.shape, DType.FLOAT64), tuple(place[x] for x in term))
+        for name, array, term in (("a", a, left), ("b", b, right))
+    ]
+    shape = [sizes[x] for x in out]
+    node = graph.intern(Op.CONTRACT, operands, shape, DType.FLOAT64)
+    program = lower([node], torch.device("cpu"), Precision.FLOAT64)
+    (result,) = program.module(torch.as_tensor(a), torch.as_tensor(b))
     np.testing.assert_allclose(result.numpy(), np.einsum(equation, a, b), rtol=1e-12)
 
 
