@@ -52,6 +52,7 @@ class _Forward:
         exponential, total: e over (batch, head, i, j) and z, as nodes.
         order: e's axes in the order (batch, head, i, j) as positions.
         keep: dropout factors by node with their powers (empty without dropout).
+        kept_scale: the number among them: 1 / (1 - p) where p is a literal, else 1.
         kept: the DROPOUT node, None without.
     """
 
@@ -66,6 +67,7 @@ class _Forward:
     scale: float
     causal: bool
     keep: dict[Node, int]
+    kept_scale: float
     kept: Node | None
 
 
@@ -130,7 +132,7 @@ def _weighted(
     mask, product = _unmask(rewriter, weights)
     factors = monomial(rewriter, product)
     quotient = _softmax(rewriter, factors, j)
-    if quotient is None or abs(factors.coefficient - 1.0) > 0:
+    if quotient is None:
         return None
     exponential, total, scores, scale = quotient
     rest = {t: p for t, p in factors.powers.items() if t not in (exponential, total)}
@@ -138,7 +140,7 @@ def _weighted(
     width = _single([a for a in v.axes if a not in exponential.axes])
     if i is None or width is None:
         return None
-    kept = _dropout_factors(rewriter, rest)
+    kept = _dropout_factors(rewriter, rest, factors.coefficient)
     if kept is None:
         return None
     batch = [a for a in exponential.axes if a not in (i, j)]
@@ -164,6 +166,7 @@ def _weighted(
         scale,
         causal,
         {t.node: p for t, p in rest.items()},
+        factors.coefficient,
         None if kept[0] is None else kept[0].node,
     )
 
@@ -253,11 +256,14 @@ def _causality(rewriter: Rewriter, mask: Tensor | None, i: Axis, j: Axis) -> boo
 
 
 def _dropout_factors(
-    rewriter: Rewriter, factors: Mapping[Tensor, int]
+    rewriter: Rewriter, factors: Mapping[Tensor, int], coefficient: float
 ) -> tuple[Tensor | None] | None:
-    """The DROPOUT mask among the factors ``mask / (1 - p)``; None if there are others."""
+    """The DROPOUT mask among the factors ``mask / (1 - p)``; None if there are others.
+
+    Where p is a literal, ``1 / (1 - p)`` is the product's coefficient.
+    """
     if not factors:
-        return (None,)
+        return (None,) if coefficient == 1.0 else None
     mask, scale = None, None
     for tensor, power in factors.items():
         inner = tensor
@@ -267,10 +273,16 @@ def _dropout_factors(
             mask = inner
         elif power == -1:
             scale = match_map(rewriter, tensor, "subtract")
-    if mask is None or scale is None or len(factors) != 2:
+    if mask is None:
         return None
-    kept = scalar_value(scale[0].node) == 1 and scale[1].node is mask.node.operands[0].node
-    return (mask,) if kept else None
+    p = mask.node.operands[0].node
+    literal = scalar_value(p)
+    if literal is not None:
+        known = len(factors) == 1 and _close(coefficient, 1.0 / (1.0 - literal))
+        return (mask,) if known else None
+    if scale is None or len(factors) != 2 or coefficient != 1.0:
+        return None
+    return (mask,) if scalar_value(scale[0].node) == 1 and scale[1].node is p else None
 
 
 def _query_and_key(
@@ -357,7 +369,7 @@ def _of_values(
     b, h, i, j = labels
     if reduced is not i or not _is_kept(factors, forward, labels, {}, inverse=1):
         return None
-    if not _close(factors.coefficient, 1.0):
+    if not _close(factors.coefficient, forward.kept_scale):
         return None
     if _causality(rewriter, mask, i, j) is not forward.causal:
         return None
@@ -424,9 +436,10 @@ def _two_terms(
         return None
     if not _is_kept(weighted, forward, labels, {product[0]: 1}, inverse=2):
         return None
-    if not _close(direct.coefficient, forward.scale):
+    expected = forward.scale * forward.kept_scale
+    if not _close(direct.coefficient, expected):
         return None
-    if not _close(coefficient * weighted.coefficient, -forward.scale):
+    if not _close(coefficient * weighted.coefficient, -expected):
         return None
     return forward, labels, product[1]
 

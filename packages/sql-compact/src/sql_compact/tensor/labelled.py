@@ -229,6 +229,8 @@ class TensorBuilder:
             return self._simplify_tangent(function, tensors, zeros)
         if tensors and all(v is not None for v in values):
             return self._fold_constants(function, tensors)
+        if function == "add" and tensors[0] == tensors[1] and tensors[0].dtype.is_float:
+            return self.map("multiply", tensors[0], self.constant(2.0, tensors[0].dtype))
         if function == "multiply":
             for i in (0, 1):
                 if values[i] == 1 and tensors[1 - i].dtype.is_float:
