@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from shakespeare_gpt import data
 from shakespeare_gpt.batches import BatchSource, Stream
-from shakespeare_gpt.errors import ConfigError, DataError
+from shakespeare_gpt.errors import DataError
+from sql_resident import SessionError
 from sql_resident.gpt import GPTConfig, initial_weights
 
 LINE = "First Citizen:\nSpeak, speak.\n\n"
@@ -193,5 +194,5 @@ def test_initial_weights_depend_on_the_seed_only():
     ],
 )
 def test_illegal_sizes_are_errors(sizes, message):
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(SessionError, match=message):
         GPTConfig(**sizes)
