@@ -17,6 +17,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from ..domain import Range
 from ..tensor.graph import Node, Op, Operand, scalar_value, topological
 from ..tensor.labelled import Axis, Tensor, TensorBuilder
 from .engine import Rewriter, View
@@ -301,8 +302,6 @@ def _single(values: Sequence) -> object | None:
 
 
 def _axis(size: int) -> Axis:
-    from ..domain import Range
-
     return Axis("axis", Range(size))
 
 

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from .base import Decay, ParameterTable, check_decay, check_rate, decay_of, number
+from .base import (
+    Decay,
+    ParameterTable,
+    check_decay,
+    check_decay_rates,
+    check_rate,
+    decay_of,
+    number,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +43,7 @@ class AdamW:
         for i, beta in enumerate(self.betas):
             check_rate("AdamW", f"betas[{i}]", beta, below=1.0)
         check_rate("AdamW", "eps", self.eps)
-        decays = self.weight_decay
-        for value in decays.values() if isinstance(decays, Mapping) else (decays,):
-            check_rate("AdamW", "weight_decay", value)
+        check_decay_rates("AdamW", self.weight_decay)
 
     @property
     def slots(self) -> tuple[str, ...]:

@@ -123,6 +123,16 @@ def check_rate(name: str, field: str, value: float, below: float = float("inf"))
         raise SessionError(f"{name}: {field} is {value!r}; it must be at least 0{limit}")
 
 
+def check_decay_rates(name: str, decay: Decay) -> None:
+    """Refuse a negative or infinite decay, alone or of a table.
+
+    Raises:
+        SessionError: naming it.
+    """
+    for value in decay.values() if isinstance(decay, Mapping) else (decay,):
+        check_rate(name, "weight_decay", value)
+
+
 def number(value: float) -> str:
     """A float literal that SQL reads back as the same DOUBLE."""
     return repr(float(value))

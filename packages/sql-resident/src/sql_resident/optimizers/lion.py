@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from .base import Decay, ParameterTable, check_decay, check_rate, decay_of, number
+from .base import (
+    Decay,
+    ParameterTable,
+    check_decay,
+    check_decay_rates,
+    check_rate,
+    decay_of,
+    number,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +39,7 @@ class Lion:
     def __post_init__(self) -> None:
         for i, beta in enumerate(self.betas):
             check_rate("Lion", f"betas[{i}]", beta, below=1.0)
-        decays = self.weight_decay
-        for value in decays.values() if isinstance(decays, Mapping) else (decays,):
-            check_rate("Lion", "weight_decay", value)
+        check_decay_rates("Lion", self.weight_decay)
 
     @property
     def slots(self) -> tuple[str, ...]:
