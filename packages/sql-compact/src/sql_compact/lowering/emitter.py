@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 import torch
@@ -32,7 +33,18 @@ class Emitter:
         self.root = torch.nn.Module()
         self.values: dict[int, Value] = {}
         self._narrow: dict[int, fx.Node] = {}
+        self._products: set[int] = set()
         self._realized: dict[int, fx.Node] = {}
+        self._in_slices: set[int] = set()
+
+    def note_slices(self, nodes: Sequence[Node]) -> None:
+        """Learn which inputs are read slice by slice, all of them."""
+        slices = Counter((n.operands[0].node, n.attributes[0]) for n in nodes if n.op is Op.SLICE)
+        self._in_slices = {
+            source.index
+            for (source, axis), count in slices.items()
+            if source.op is Op.INPUT and count == source.shape[axis]
+        }
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> fx.Node:
         """One call of a torch function."""
@@ -90,6 +102,7 @@ class Emitter:
         if not self._is_narrow(node):
             return value
         self._narrow[node.index] = value
+        self._products.add(node.index)
         return self.call(operations.cast, value, torch.float32)
 
     def factor(self, node: Node) -> fx.Node:
@@ -103,12 +116,21 @@ class Emitter:
             self._narrow[node.index] = self._narrowed(node)
         return self._narrow[node.index]
 
+    def products(self, node: Node) -> list[fx.Node]:
+        """The node's operands in bfloat16 if all of them are products, else nothing."""
+        parts = [o.node for o in node.operands]
+        if not self._is_narrow(node) or not all(self._is_view_of(p, self._products) for p in parts):
+            return []
+        return [self.factor(part) for part in parts]
+
     def _is_narrow(self, node: Node) -> bool:
         return self.precision is Precision.BFLOAT16 and node.dtype is DType.FLOAT32
 
     def _narrowed(self, node: Node) -> fx.Node:
         source = node.operands[0].node if len(node.operands) == 1 else None
-        if source is not None and self._has_narrow(source):
+        whole = source is not None and source.index in self._in_slices
+        if source is not None and (whole or self._is_view_of(source, self._narrow)):
+            # An input of which all slices are factors changes its type in one piece.
             if node.op is Op.SLICE:
                 return self.call(torch.select, self.factor(source), *node.attributes)
             if node.op is Op.MAP and node.attributes == "broadcast":
@@ -116,9 +138,9 @@ class Emitter:
                 return self.call(operations.expand, view, node.shape)
         return self.call(operations.cast, self.tensor(node), torch.bfloat16)
 
-    def _has_narrow(self, node: Node) -> bool:
-        """Whether the node is a product in bfloat16, or a view of one."""
-        if node.index in self._narrow:
+    def _is_view_of(self, node: Node, found: Container[int]) -> bool:
+        """Whether the node is one of those found, or a view of one."""
+        if node.index in found:
             return True
         is_view = node.op is Op.SLICE or (node.op is Op.MAP and node.attributes == "broadcast")
-        return is_view and self._has_narrow(node.operands[0].node)
+        return is_view and self._is_view_of(node.operands[0].node, found)

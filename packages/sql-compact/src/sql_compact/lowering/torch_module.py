@@ -22,6 +22,7 @@ from .attention import AttentionLowering
 from .contraction import Factor, matrix_product
 from .emitter import Emitter, Value
 from .schedule import schedule
+from .totals import Totals, find_totals, total
 
 #: Functions that are Python operators, which take numbers beside tensors.
 _OPERATORS = {
@@ -64,15 +65,19 @@ class _Lowering:
     def __init__(self, device: torch.device, precision: Precision) -> None:
         self._e = Emitter(device, precision)
         self._attentions = AttentionLowering(self._e)
+        self._totals = Totals()
 
     def run(self, outputs: Sequence[Node]) -> LoweredProgram:
         order = schedule(outputs)
+        if self._e.device.type == "cuda":
+            self._totals = find_totals(order, outputs)
+        self._e.note_slices(order)
         inputs = sorted((n for n in order if n.op is Op.INPUT), key=lambda n: n.attributes)
         values = self._e.values
         for i, node in enumerate(inputs):
             values[node.index] = self._e.graph.placeholder(f"input_{i}")
         for node in order:
-            if node.index not in values:
+            if node.index not in values and node.index not in self._totals.absorbed:
                 lowering: Callable[[Node], Value] = getattr(self, f"_{node.op.value}")
                 values[node.index] = lowering(node)
         self._e.graph.output(tuple(self._e.tensor(node) for node in outputs))
@@ -93,6 +98,9 @@ class _Lowering:
 
     def _map(self, node: Node) -> fx.Node:
         name = str(node.attributes)
+        if node.index in self._totals.terms:
+            terms = tuple(self._e.tensor(term) for term in self._totals.terms[node.index])
+            return self._e.call(total, terms, TORCH_DTYPES[node.dtype])
         if name == "broadcast":
             operand = node.operands[0]
             value = self._e.tensor(operand.node, node.dtype)
@@ -181,10 +189,13 @@ class _Lowering:
         projection = self._attentions.stacked(node)
         if projection is not None:
             return projection
-        values = [self._e.values[o.node.index] for o in node.operands]
+        products = self._e.products(node)
+        values = products or [self._e.values[o.node.index] for o in node.operands]
         axes = [o.axes for o in node.operands]
-        like = (node.shape, TORCH_DTYPES[node.dtype], self._e.device)
-        return self._e.call(operations.stack, values, axes, node.attributes, like)
+        dtype = torch.bfloat16 if products else TORCH_DTYPES[node.dtype]
+        like = (node.shape, dtype, self._e.device)
+        stacked = self._e.call(operations.stack, values, axes, node.attributes, like)
+        return self._e.product(node, stacked) if products else stacked
 
     def _diagonal(self, node: Node) -> fx.Node:
         value = self._e.tensor(node.operands[0].node)
