@@ -189,11 +189,15 @@ def test_a_session_as_a_contender(gpt_case):
         return made[-1]
 
     contender = SessionContender("SQL eager", build)
+    uploading = SessionContender("uploading", lambda: contender.session, staged=False)
     given = BenchSettings(gpt_case.config, gpt_case.batch_size, "float64", "cpu", 2, 2)
-    result = bench([contender, NativeLoop("native eager", recipe())], given)
-    assert [timing.name for timing in result.timings] == ["SQL eager", "native eager"]
-    assert made[0].step_count == 1 + 2 + 2 * (2 + 1)
-    assert result.timings[0].upload_timed
+    result = bench([contender, uploading, NativeLoop("native eager", recipe())], given)
+    names = [timing.name for timing in result.timings]
+    assert names == ["SQL eager", "uploading", "native eager"]
+    assert len(made) == 1
+    assert made[0].step_count == 2 * (1 + 2 + 2 * (2 + 1))
+    can_stage = hasattr(made[0], "stage")
+    assert [t.upload_timed for t in result.timings] == [not can_stage, True, False]
     text = bench_table(result, "native eager")
     assert "SQL eager" in text
     assert "Uploads" in text

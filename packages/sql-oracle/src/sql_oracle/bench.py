@@ -28,7 +28,7 @@ from sql_oracle.report import environment, text_table
 POLICY = (
     "timed: forward, backward, clipping, update, and reading the loss, until the device is idle. "
     "Not timed: making batches, evaluation, checks, compilation, the first step of each block. "
-    "Uploads: outside the timer for native contenders; 'upload' marks those whose step includes it."
+    "Uploads: outside the timer; 'upload' marks contenders whose step checks and uploads its batch."
 )
 
 
@@ -143,22 +143,33 @@ class SessionContender:
     Args:
         name: of the contender.
         build: makes the session; its time counts toward the first step.
+        staged: check and upload batches ahead of their step, as other contenders do. Sessions
+            that cannot (they have no method ``stage``) do it in the step, and so do all if false.
     """
 
-    upload_timed = True
-
-    def __init__(self, name: str, build: Callable[[], Session]) -> None:
+    def __init__(self, name: str, build: Callable[[], Session], staged: bool = True) -> None:
         self.name = name
         self._build = build
-        self._batch: Batch = {}
+        self._staged = staged
+        self._batch: Any = {}
+
+    @property
+    def session(self) -> Session:
+        """The session, once it has been set up."""
+        return self._session
+
+    @property
+    def upload_timed(self) -> bool:
+        """Whether batches are checked and uploaded in the step."""
+        return not (self._staged and hasattr(self._session, "stage"))
 
     def setup(self, batch: Batch) -> None:
-        self._session = self._build()
+        self._session: Any = self._build()
         self.stage(batch)
         self.step()
 
     def stage(self, batch: Batch) -> None:
-        self._batch = batch
+        self._batch = batch if self.upload_timed else self._session.stage(batch)
 
     def step(self) -> float:
         return float(self._session.step(self._batch).loss)

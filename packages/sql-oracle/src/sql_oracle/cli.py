@@ -227,7 +227,13 @@ def _bench(options: argparse.Namespace) -> int:
                 ),
             )
 
-        contenders += [session(compiled) for compiled in _kinds(options)]
+        ours = [session(compiled) for compiled in _kinds(options)]
+        contenders += ours
+        if options.device.startswith("cuda"):
+            same = ours[-1]
+            contenders.append(
+                SessionContender(f"{same.name}, uploads", lambda: same.session, staged=False)
+            )
     contenders += native_contenders(native, compiled=not options.no_compile, nanogpt=source)
     settings = BenchSettings(
         config=config,

@@ -11,6 +11,7 @@ from .optimizers import SGD, AdamW, Lion, Optimizer, ParameterTable
 from .reports import Counters, MemoryUse, StepReport
 from .schedules import Constant, Schedule, StepDecay, WarmupCosine, WarmupLinear
 from .session import TrainingSession
+from .shapes import StagedBatch
 from .weights import (
     NANOGPT,
     NameMap,
@@ -40,6 +41,7 @@ __all__ = [
     "ParameterTable",
     "Schedule",
     "SessionError",
+    "StagedBatch",
     "StepDecay",
     "StepReport",
     "StopReason",

@@ -53,7 +53,8 @@ class StepEngine:
         self._device = device
         self._compile = compiled
         self._state = buffers
-        self._staging: Staging | None = None
+        self._staging: dict[str, Staging] = {}
+        self._prepared: Mapping[str, torch.Tensor] | None = None
         self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
         self._report = torch.zeros(scalars, dtype=torch.float64, device=device)
         self._function: Callable[..., None] | None = None
@@ -75,21 +76,36 @@ class StepEngine:
         ``inputs`` are tensors by input name, other than the state; of the CPU, or of the
         device.
         """
-        self.start(inputs)
+        self.start(inputs, {})
         return self.finish()
 
-    def start(self, inputs: Mapping[str, torch.Tensor]) -> None:
-        """Begin a run; on CUDA the host goes on while the device works."""
-        if self._device.type == "cuda":
-            self._start_captured(inputs)
-        elif self._compile:
-            self._call(self._stage(inputs))
-        else:
-            self.compilations = self.compilations or 1
-            results = self._program.run(self._arguments(self._state.published, inputs))
-            given = {t.untyped_storage().data_ptr() for t in inputs.values()}
-            self._state.stage({s.name: _owned(results[s.output], given) for s in self._slots})
-            self._report = torch.stack([r.to(torch.float64) for r in results[: self._scalars]])
+    def prepare(self, inputs: Mapping[str, torch.Tensor]) -> None:
+        """Copy inputs to the device ahead of a run with these inputs, the same object.
+
+        On CUDA the copy happens once the run in flight, if there is one, has ended.
+        """
+        if self._fixed:
+            self._upload("inputs", inputs)
+            self._prepared = inputs
+
+    def start(
+        self, inputs: Mapping[str, torch.Tensor], numbers: Mapping[str, torch.Tensor]
+    ) -> None:
+        """Begin a run; on CUDA the host goes on while the device works.
+
+        Args:
+            inputs: arrays, unless :meth:`prepare` had the same object last.
+            numbers: further inputs, which are new at every run.
+        """
+        if self._fixed:
+            self._start_fixed(inputs, numbers)
+            return
+        self.compilations = self.compilations or 1
+        given = {**inputs, **numbers}
+        results = self._program.run(self._arguments(self._state.published, given))
+        places = {t.untyped_storage().data_ptr() for t in given.values()}
+        self._state.stage({s.name: _owned(results[s.output], places) for s in self._slots})
+        self._report = torch.stack([r.to(torch.float64) for r in results[: self._scalars]])
 
     def finish(self) -> list[float]:
         """Wait for the run that was started; returns the reported numbers."""
@@ -107,15 +123,29 @@ class StepEngine:
 
     # --- static buffers: compiled steps and CUDA graphs ---------------------------------
 
-    def _stage(self, inputs: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
-        """Copy the inputs to where the compiled step reads them."""
-        if self._staging is None:
-            state = {s.input for s in self._slots}
-            dtypes = {n: d for n, d in self._program.inputs.items() if n not in state}
-            used = {name: inputs[name] for name in dtypes}
-            self._staging = Staging(used, dtypes, self._device)
-        self._staging.upload(inputs)
-        return self._staging.arrays
+    @property
+    def _fixed(self) -> bool:
+        """Whether inputs and state keep their places in memory."""
+        return self._compile or self._device.type == "cuda"
+
+    def _start_fixed(
+        self, inputs: Mapping[str, torch.Tensor], numbers: Mapping[str, torch.Tensor]
+    ) -> None:
+        if inputs is not self._prepared:
+            self.prepare(inputs)
+        self._upload("numbers", numbers)
+        arrays = {**self._staging["inputs"].arrays, **self._staging["numbers"].arrays}
+        if self._device.type == "cuda":
+            self._replay(arrays)
+        else:
+            self._call(arrays)
+
+    def _upload(self, group: str, inputs: Mapping[str, torch.Tensor]) -> None:
+        """Copy what the program reads of these inputs to where it reads it."""
+        if group not in self._staging:
+            dtypes = {n: d for n, d in self._program.inputs.items() if n in inputs}
+            self._staging[group] = Staging({n: inputs[n] for n in dtypes}, dtypes, self._device)
+        self._staging[group].upload(inputs)
 
     def _call(self, inputs: Mapping[str, torch.Tensor]) -> None:
         if self._function is None:
@@ -143,9 +173,8 @@ class StepEngine:
             return step
         return _compiled(step)
 
-    def _start_captured(self, inputs: Mapping[str, torch.Tensor]) -> None:
+    def _replay(self, arrays: Mapping[str, torch.Tensor]) -> None:
         """One graph for each direction between the two state buffers."""
-        arrays = self._stage(inputs)
         self._state.spare()
         key = id(self._state.published)
         if key not in self._graphs:

@@ -18,6 +18,7 @@ from .checkpoint import CheckpointFolder
 from .errors import NonFiniteState, SessionError
 from .reports import StepReport
 from .session import TrainingSession
+from .shapes import StagedBatch
 
 Batch = Mapping[str, Any]
 
@@ -83,7 +84,8 @@ def fit(
     Args:
         batches: the batch (or list of micro-batches) of a data position. It must be a pure
             function of it, with a seed of its own: then a resumed run sees the batches that
-            an uninterrupted one would, and no generator state needs to be kept.
+            an uninterrupted one would, and no generator state needs to be kept. The batch
+            of the next position is asked for while the device works on the current one.
         steps: total updates of the session, those before this call included.
         max_time: seconds; no update starts later.
         validate: gives the validation loss, for example a mean of ``session.evaluate``; it
@@ -101,6 +103,7 @@ def fit(
     """
     _check(steps, max_time, validate_every, patience, save_every, validate is not None)
     loop = _Loop(session, checkpoints)
+    ahead = _Ahead(session, batches)
     started, first = time.monotonic(), session.step_count
     stopping = _EarlyStopping(patience, min_improvement)
     reason = StopReason.STEPS
@@ -112,7 +115,8 @@ def fit(
             if max_time is not None and time.monotonic() - started >= max_time:
                 reason = StopReason.TIME
                 break
-            loop.last = session.step(batches(session.data_position))
+            last = session.step_count + 1 == steps
+            loop.last = session.step(ahead.take(), meanwhile=None if last else ahead.prepare)
             if on_report is not None:
                 on_report(loop.last)
             if not loop.last.valid:
@@ -130,6 +134,34 @@ def fit(
     return FitResult(
         reason, session.step_count - first, loop.last, tuple(loop.validation), loop.file
     )
+
+
+class _Ahead:
+    """The next batch, made ready while the device works on the current one."""
+
+    def __init__(
+        self, session: TrainingSession, batches: Callable[[int], Batch | Sequence[Batch]]
+    ) -> None:
+        self._session = session
+        self._batches = batches
+        self._position = -1
+        self._batch: StagedBatch | Batch | Sequence[Batch] = {}
+
+    def take(self) -> StagedBatch | Batch | Sequence[Batch]:
+        """The batch of the session's data position."""
+        if self._position == self._session.data_position:
+            return self._batch
+        return self._batches(self._session.data_position)
+
+    def prepare(self) -> None:
+        """Make the batch after the current one ready; one that is wrong waits for its turn."""
+        position = self._session.data_position + 1
+        try:
+            batch = self._batches(position)
+            self._batch = self._session.stage(batch) if isinstance(batch, Mapping) else batch
+        except Exception:
+            return
+        self._position = position
 
 
 class _Loop:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,7 @@ from .programs import REPORTED, ShapePrograms, Target, run
 from .reports import Counters, MemoryUse, StepReport
 from .resume import checkpoint_of, read_state
 from .schedules import Schedule, as_schedule
-from .shapes import BatchShapes
+from .shapes import BatchShapes, StagedBatch
 from .step_sql import Recipe, state_slots
 from .views import StateQueries, dataset_of
 
@@ -167,31 +167,56 @@ class TrainingSession:
 
     # --- training -------------------------------------------------------------------------
 
+    def stage(self, batch: Batch) -> StagedBatch:
+        """Check a batch, copy it, and start its upload, for a later :meth:`step`.
+
+        On CUDA the upload waits for the step in flight but not for the host, so the best
+        time is a step's ``meanwhile``. Of several staged batches only the last is on the
+        device; another one is uploaded again when its step comes.
+
+        Raises:
+            SessionError, ShapeError, DTypeError, DomainError: the batch is wrong.
+            OutOfMemory: the device has too little memory.
+        """
+        programs = self._shapes.of(batch)
+        inputs = {n: t.clone() for n, t in checked_batch(programs.batch, batch).items()}
+        with memory_checked(self.memory, self._target.device):
+            programs.step.prepare(inputs)
+        return StagedBatch(programs, inputs)
+
     def step(
-        self, batch: Batch | Sequence[Batch], weights: Sequence[float] | None = None
+        self,
+        batch: Batch | StagedBatch | Sequence[Batch | StagedBatch],
+        weights: Sequence[float] | None = None,
+        meanwhile: Callable[[], None] | None = None,
     ) -> StepReport:
         """Make one update.
 
         Args:
-            batch: arrays by table name; or several such micro-batches, whose gradients are
-                averaged, so that a mean loss gives the update of one large batch (but for
-                dropout: each micro-batch has masks of its own).
+            batch: arrays by table name, or what :meth:`stage` made of them; or several such
+                micro-batches, whose gradients are averaged, so that a mean loss gives the
+                update of one large batch (but for dropout: each micro-batch has masks of
+                its own).
             weights: of the micro-batches in that average, such as their token counts.
+            meanwhile: called while the device works, to make the next batch ready.
 
         Raises:
             SessionError, ShapeError, DTypeError, DomainError: a batch is wrong.
             NonFiniteState: loss, gradient or new state is not finite (policy ``"raise"``).
             OutOfMemory: the device has too little memory.
-                Whatever is raised, an interrupt too, the state is as it was before.
+                Whatever is raised, by ``meanwhile`` or an interrupt too, the state is as it
+                was before.
         """
         progress = self._buffers.progress
         with memory_checked(self.memory, self._target.device):
-            if isinstance(batch, Mapping):
+            if isinstance(batch, Mapping | StagedBatch):
                 if weights is not None:
                     raise SessionError("weights: they are for a list of micro-batches")
-                loss, norm, total = self._compute(batch, progress)
+                loss, norm, total = self._compute(batch, progress, meanwhile)
             else:
-                loss, norm, total = self._compute_accumulated(list(batch), weights, progress)
+                loss, norm, total = self._compute_accumulated(
+                    list(batch), weights, progress, meanwhile
+                )
         if all(math.isfinite(x) for x in (loss, norm, total)):
             self._buffers.publish(progress.updated())
             self._counters = self._counters.plus(steps=1)
@@ -202,40 +227,58 @@ class TrainingSession:
         self._counters = self._counters.plus(skipped=1)
         return StepReport(progress.step, loss, norm, progress.learning_rate, False)
 
-    def _compute(self, batch: Batch, progress: Progress) -> list[float]:
-        programs, inputs = self._checked(batch, progress)
-        programs.step.start(inputs)
-        self._count_run(inputs)
+    def _compute(
+        self,
+        batch: Batch | StagedBatch,
+        progress: Progress,
+        meanwhile: Callable[[], None] | None,
+    ) -> list[float]:
+        programs, inputs = self._checked(batch)
+        numbers = self._hyper_inputs(progress)
+        programs.step.start(inputs, numbers)
+        if meanwhile is not None:
+            meanwhile()
+        self._count_run({**inputs, **numbers})
         return programs.step.finish()
 
     def _compute_accumulated(
-        self, batches: list[Batch], weights: Sequence[float] | None, progress: Progress
+        self,
+        batches: list[Batch | StagedBatch],
+        weights: Sequence[float] | None,
+        progress: Progress,
+        meanwhile: Callable[[], None] | None,
     ) -> list[float]:
         shares = checked_micro_weights(weights, len(batches))
-        checked = [self._checked(batch, progress, i) for i, batch in enumerate(batches)]
         if len(batches) == 1:
-            return self._compute(batches[0], progress)
+            return self._compute(batches[0], progress, meanwhile)
+        checked = [self._checked(batch) for batch in batches]
         if self._accumulator is None:
             self._accumulator = Accumulator(
                 self._recipe, self._layout, self._hyper_names, self._buffers, self._target
             )
         self._accumulator.reset()
-        for (programs, inputs), share in zip(checked, shares, strict=True):
-            loss = self._accumulator.add(programs, {**inputs, **self._weights()}, share)
-            self._count_run(inputs, scalars=1)
+        for number, ((programs, inputs), share) in enumerate(zip(checked, shares, strict=True)):
+            given = {**inputs, **self._hyper_inputs(progress, number)}
+            loss = self._accumulator.add(programs, {**given, **self._weights()}, share)
+            self._count_run(given, scalars=1)
             if not math.isfinite(loss):
                 return [loss, math.nan, math.nan]
+        if meanwhile is not None:
+            meanwhile()
         hyper = self._hyper_inputs(progress)
         self._count_run(hyper)
         return self._accumulator.update(hyper)
 
     def _checked(
-        self, batch: Batch, progress: Progress, number: int = 0
-    ) -> tuple[ShapePrograms, dict[str, torch.Tensor]]:
-        """The programs for a batch (the micro-batch ``number``), and their inputs."""
+        self, batch: Batch | StagedBatch
+    ) -> tuple[ShapePrograms, Mapping[str, torch.Tensor]]:
+        """The programs for a batch, and its inputs."""
+        if isinstance(batch, StagedBatch):
+            if batch.programs not in self._shapes.made:
+                raise SessionError("batch: it was staged by another session; stage it in this one")
+            return batch.programs, batch.inputs
         programs = self._shapes.of(batch)
-        inputs = checked_batch(programs.batch, batch)
-        return programs, {**inputs, **self._hyper_inputs(progress, number)}
+        return programs, checked_batch(programs.batch, batch)
 
     def _hyper_inputs(self, progress: Progress, number: int = 0) -> dict[str, torch.Tensor]:
         seed = micro_seed(progress.seed, number)
@@ -259,15 +302,17 @@ class TrainingSession:
         Args:
             ema: of the averaged weights.
         """
-        programs, inputs = self._checked(batch, self._buffers.progress)
+        programs, inputs = self._checked(batch)
+        given = {**inputs, **self._hyper_inputs(self._buffers.progress)}
         with memory_checked(self.memory, self._target.device):
-            return programs.evaluation.run({**inputs, **self._weights(ema)})[0]
+            return programs.evaluation.run({**given, **self._weights(ema)})[0]
 
     def gradients(self, batch: Batch) -> dict[str, np.ndarray]:
         """Raw gradients (before clipping) by table, of the upcoming step; changes nothing."""
-        programs, inputs = self._checked(batch, self._buffers.progress)
+        programs, inputs = self._checked(batch)
+        given = {**inputs, **self._hyper_inputs(self._buffers.progress)}
         with memory_checked(self.memory, self._target.device):
-            arrays = run(programs.gradients, {**inputs, **self._weights()}, self._target.device)
+            arrays = run(programs.gradients, {**given, **self._weights()}, self._target.device)
         return {t.name: a for t, a in zip(self._layout.tables, arrays, strict=True)}
 
     @property

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
 from sql_compact import CompactTable, ShapeError
 
 from .errors import SessionError
@@ -14,6 +15,19 @@ from .inputs import BatchInput
 from .programs import ShapePrograms
 
 _Layouts = dict[str, CompactTable]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StagedBatch:
+    """A batch of a session that is checked and copied, and on its way to the device.
+
+    Attributes:
+        programs: those for its shapes.
+        inputs: its arrays by input name, copies in the memory of the host.
+    """
+
+    programs: ShapePrograms
+    inputs: Mapping[str, torch.Tensor]
 
 
 class BatchShapes:

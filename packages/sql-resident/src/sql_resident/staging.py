@@ -17,6 +17,8 @@ class Staging:
 
     All that comes from the CPU lies in one block, so that an upload is one copy; what is on
     the device already has a buffer of its own. Places never move, as CUDA graphs need.
+    Uploads do not wait for the device: two blocks of host memory take turns, so that one can
+    be filled while the other is still being read.
 
     Args:
         inputs: the first step's arrays; later ones have the same shapes and devices.
@@ -37,27 +39,31 @@ class Staging:
                 offsets[name] = end
                 size = tensor.numel() * dtypes[name].itemsize
                 end += math.ceil(size / _ALIGNMENT) * _ALIGNMENT
-        self._host = torch.zeros(end, dtype=torch.uint8, pin_memory=pinned)
         self._block = torch.zeros(end, dtype=torch.uint8, device=device)
-        self._host_views: dict[str, np.ndarray] = {}
+        self._host = [torch.zeros(end, dtype=torch.uint8, pin_memory=pinned) for _ in range(2)]
+        self._views: list[dict[str, np.ndarray]] = [{}, {}]
         #: What the step reads, by input name.
         self.arrays: dict[str, torch.Tensor] = {}
         for name, tensor in inputs.items():
             if name in offsets:
                 place = (offsets[name], tensor.shape, dtypes[name])
-                self._host_views[name] = _view(self._host, *place).numpy()
+                for host, views in zip(self._host, self._views, strict=True):
+                    views[name] = _view(host, *place).numpy()
                 self.arrays[name] = _view(self._block, *place)
             else:
                 self.arrays[name] = torch.empty(tensor.shape, dtype=dtypes[name], device=device)
 
     def upload(self, inputs: Mapping[str, torch.Tensor]) -> None:
         """Copy the arrays to their places on the device."""
+        self._host.reverse()
+        self._views.reverse()
+        views = self._views[0]
         for name, target in self.arrays.items():
-            if name in self._host_views:
-                self._host_views[name][...] = inputs[name].numpy()
+            if name in views:
+                views[name][...] = inputs[name].numpy()
             else:
                 target.copy_(inputs[name])
-        self._block.copy_(self._host, non_blocking=True)
+        self._block.copy_(self._host[0], non_blocking=True)
 
 
 def _view(block: torch.Tensor, offset: int, shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:
