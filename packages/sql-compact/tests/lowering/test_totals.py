@@ -42,8 +42,8 @@ def test_a_tree_of_additions_becomes_one_total(bench):
     arrays, (a, b, c) = _sums(bench, 3)
     root = bench.map("add", bench.map("add", a, b), c).node
     totals = find_totals(schedule([root]), [root])
-    assert list(totals.terms) == [root.index]
-    assert set(totals.terms[root.index]) == {x.node for x in arrays}
+    assert list(totals.found) == [root.index]
+    assert set(totals.found[root.index].arrays) == {x.node for x in arrays}
     inner = next(o.node for o in root.operands if o.node is not c.node)
     assert totals.absorbed == {a.node.index, b.node.index, c.node.index, inner.index}
 
@@ -51,20 +51,34 @@ def test_a_tree_of_additions_becomes_one_total(bench):
 def test_a_sum_that_something_else_reads_stays(bench):
     _, (a, b) = _sums(bench, 2)
     outputs = [bench.map("add", a, b).node, a.node]
-    assert not find_totals(schedule(outputs), outputs).terms
+    assert not find_totals(schedule(outputs), outputs).found
 
 
-def test_another_term_prevents_it(bench):
-    _, (a, b) = _sums(bench, 2)
-    root = bench.map("add", bench.map("add", a, b), bench.input("y")).node
-    terms = find_totals(schedule([root]), [root]).terms
-    assert list(terms) == [root.operands[0].node.index]
+def test_other_terms_are_added_to_the_total(bench):
+    arrays, (a, b, c) = _sums(bench, 3)
+    y = bench.input("y")
+    scaled = bench.map("multiply", y, c)
+    root = bench.map("add", bench.map("add", a, scaled), bench.map("add", b, y)).node
+    found = find_totals(schedule([root]), [root]).found
+    assert list(found) == [root.index]
+    assert set(found[root.index].arrays) == {arrays[0].node, arrays[1].node}
+    assert set(found[root.index].others) == {y.node, scaled.node}
+
+
+def test_a_sum_that_is_rounded_to_integers_is_another_term(bench):
+    _, (a, b, c) = _sums(bench, 3)
+    whole = bench.map("cast:float64", bench.map("cast:int64", c))
+    root = bench.map("add", bench.map("add", a, b), whole).node
+    assert find_totals(schedule([root]), [root]).found[root.index].others == (whole.node,)
 
 
 def test_programs_for_cuda_compute_totals(bench):
     _, (a, b, c) = _sums(bench, 3)
-    root = bench.map("sqrt", bench.map("add", bench.map("add", a, b), c)).node
+    other = bench.map("exp", bench.input("y"))
+    root = bench.map("sqrt", bench.map("add", bench.map("add", a, other), bench.map("add", b, c)))
+    root = root.node
     arrays = [torch.randn(3, 4, dtype=torch.float64) for _ in range(3)]
+    arrays.append(torch.randn((), dtype=torch.float64))
     values = []
     for device in ("cpu", "cuda"):  # what is lowered for CUDA runs anywhere
         program = lower([root], torch.device(device), Precision.FLOAT64)

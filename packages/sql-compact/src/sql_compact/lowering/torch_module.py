@@ -22,7 +22,7 @@ from .attention import AttentionLowering
 from .contraction import Factor, matrix_product
 from .emitter import Emitter, Value
 from .schedule import schedule
-from .totals import Totals, find_totals, total
+from .totals import Total, Totals, find_totals, total
 
 #: Functions that are Python operators, which take numbers beside tensors.
 _OPERATORS = {
@@ -98,9 +98,8 @@ class _Lowering:
 
     def _map(self, node: Node) -> fx.Node:
         name = str(node.attributes)
-        if node.index in self._totals.terms:
-            terms = tuple(self._e.tensor(term) for term in self._totals.terms[node.index])
-            return self._e.call(total, terms, TORCH_DTYPES[node.dtype])
+        if node.index in self._totals.found:
+            return self._total(node, self._totals.found[node.index])
         if name == "broadcast":
             operand = node.operands[0]
             value = self._e.tensor(operand.node, node.dtype)
@@ -113,6 +112,13 @@ class _Lowering:
         if name.startswith("cast:"):
             return self._e.call(operations.cast, operands[0], TORCH_DTYPES[node.dtype])
         return self._e.call(function or map_function(name).torch, *operands)
+
+    def _total(self, node: Node, tree: Total) -> fx.Node:
+        arrays = tuple(self._e.tensor(array) for array in tree.arrays)
+        value = self._e.call(total, arrays, TORCH_DTYPES[node.dtype])
+        for other in tree.others:
+            value = self._e.call(operator.add, value, self._e.tensor(other, node.dtype))
+        return value
 
     def _operand(self, node: Node, i: int, takes_numbers: bool) -> Value:
         """An operand of an elementwise function, as a view over the result's axes."""

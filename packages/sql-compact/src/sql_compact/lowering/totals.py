@@ -14,66 +14,92 @@ from dataclasses import dataclass, field
 
 import torch
 
-from ..tensor.graph import Node, Op, Operand
+from ..tensor.graph import Node, Op
 
 #: Rows shorter than this are joined: a row is what one block of threads sums.
 _ROW = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
-    """Additions whose terms are sums of whole arrays.
+class Total:
+    """An addition with terms that are sums of whole arrays.
 
     Attributes:
-        terms: the arrays to add up, by the index of the node that holds the result.
+        arrays: at least two, whose elements are all added up.
+        others: the other terms.
+    """
+
+    arrays: tuple[Node, ...]
+    others: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """The totals of a program.
+
+    Attributes:
+        found: by the index of the node that holds the result.
         absorbed: nodes that only such a result needs, by index.
     """
 
-    terms: Mapping[int, tuple[Node, ...]] = field(default_factory=dict)
+    found: Mapping[int, Total] = field(default_factory=dict)
     absorbed: frozenset[int] = frozenset()
 
 
 def find_totals(order: Sequence[Node], outputs: Sequence[Node]) -> Totals:
-    """The largest trees of additions all of whose leaves are sums of whole float arrays.
+    """The largest trees of additions of numbers that have sums of float arrays as leaves.
 
     Args:
         order: every node of the program, operands first.
     """
     uses = Counter(o.node.index for node in order for o in node.operands)
     uses.update(node.index for node in outputs)
-    terms: dict[int, tuple[Node, ...]] = {}
+    found: dict[int, Total] = {}
     absorbed: set[int] = set()
     for node in reversed(order):
         if node.index in absorbed or not _is_addition(node):
             continue
         inner: set[int] = set()
-        found = _terms(node, uses, inner)
-        if found is not None:
-            terms[node.index] = tuple(found)
+        tree = _total(node, uses, inner)
+        if len(tree.arrays) > 1:
+            found[node.index] = tree
             absorbed |= inner
-    return Totals(terms, frozenset(absorbed))
+    return Totals(found, frozenset(absorbed))
 
 
 def _is_addition(node: Node) -> bool:
     return node.op is Op.MAP and node.attributes == "add" and not node.rank and node.dtype.is_float
 
 
-def _terms(node: Node, uses: Mapping[int, int], inner: set[int]) -> list[Node] | None:
-    """Arrays that add up to the node, noting the nodes in between; None if others do."""
-    terms: list[Node] = []
-    pending: list[Operand] = list(reversed(node.operands))
+def _total(node: Node, uses: Mapping[int, int], inner: set[int]) -> Total:
+    """The tree of additions below the node, noting the nodes in between."""
+    arrays: list[Node] = []
+    others: list[Node] = []
+    pending = [o.node for o in reversed(node.operands)]
     while pending:
-        part = pending.pop().node
-        if uses[part.index] != 1:
-            return None
-        inner.add(part.index)
-        if _is_addition(part) or (part.op is Op.MAP and str(part.attributes).startswith("cast:")):
-            pending.extend(reversed(part.operands))
-        elif part.op is Op.REDUCE and part.attributes[0] == "sum" and not part.rank:
-            terms.append(part.operands[0].node)
+        part = pending.pop()
+        chain = _chain_to_sum(part, uses)
+        if _is_addition(part) and uses[part.index] == 1:
+            inner.add(part.index)
+            pending.extend(o.node for o in reversed(part.operands))
+        elif chain:
+            inner.update(n.index for n in chain)
+            arrays.append(chain[-1].operands[0].node)
         else:
-            return None
-    return terms if all(t.dtype.is_float for t in terms) else None
+            others.append(part)
+    return Total(tuple(arrays), tuple(others))
+
+
+def _chain_to_sum(node: Node, uses: Mapping[int, int]) -> list[Node]:
+    """The sum of a whole float array, and casts of it between float types, if nothing else
+    reads any of them; outermost first."""
+    chain = [node]
+    while node.op is Op.MAP and str(node.attributes).startswith("cast:"):
+        node = node.operands[0].node
+        chain.append(node)
+    is_sum = node.op is Op.REDUCE and node.attributes[0] == "sum" and not node.rank
+    alone = all(n.dtype.is_float and uses[n.index] == 1 for n in chain)
+    return chain if is_sum and alone else []
 
 
 def total(arrays: Sequence[torch.Tensor], dtype: torch.dtype) -> torch.Tensor:
