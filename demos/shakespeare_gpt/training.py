@@ -10,7 +10,15 @@ import numpy as np
 import numpy.typing as npt
 import torch
 import xarray as xr
-from sql_resident import AdamW, BatchInput, TrainingSession, WarmupCosine
+from sql_resident import (
+    AdamW,
+    BatchInput,
+    StepReport,
+    StopReason,
+    TrainingSession,
+    WarmupCosine,
+    fit,
+)
 from sql_resident.gpt import TABLE_DIMS, GPTConfig, initial_weights, is_matrix, loss_sql
 from tqdm import tqdm
 
@@ -116,19 +124,16 @@ def _make_updates(
 ) -> None:
     if settings.eval_at_start and session.step_count == 0:
         _evaluate(settings, session, source, metrics)
-    updates = range(session.step_count, settings.steps)
+    left = None
+    if settings.max_seconds is not None:
+        left = max(0.0, settings.max_seconds - (time.perf_counter() - started))
     with tqdm(total=settings.steps, initial=session.step_count, unit="update") as bar:
-        for step in updates:
-            if settings.max_seconds is not None:
-                elapsed = time.perf_counter() - started
-                if elapsed >= settings.max_seconds:
-                    tqdm.write(f"stopped by --max-time after {step} updates, {elapsed:.0f} s")
-                    break
-            before = time.perf_counter()
-            report = session.step(source.draw(Stream.UPDATE, step))
-            seconds = time.perf_counter() - before
+        watch = _Watch()
+
+        def note(report: StepReport) -> None:
+            seconds = watch.lap()
             metrics.update(
-                step=session.step_count,
+                step=report.step,
                 loss=report.loss,
                 grad_norm=report.grad_norm,
                 learning_rate=report.learning_rate,
@@ -136,15 +141,46 @@ def _make_updates(
             )
             bar.set_postfix(loss=f"{report.loss:.4f}", ms=f"{1e3 * seconds:.1f}", refresh=False)
             bar.update()
-            if session.step_count % settings.eval_interval == 0:
-                _evaluate(settings, session, source, metrics)
-                if settings.checkpoint is not None:
-                    session.save(settings.checkpoint)
+
+        def validate(session: TrainingSession) -> float:
+            loss = _evaluate(settings, session, source, metrics)
+            if settings.checkpoint is not None:
+                session.save(settings.checkpoint)
+            watch.lap()
+            return loss
+
+        result = fit(
+            session,
+            lambda position: source.draw(Stream.UPDATE, position),
+            steps=settings.steps,
+            max_time=left,
+            validate=validate,
+            validate_every=settings.eval_interval,
+            on_report=note,
+        )
+    if result.reason is StopReason.TIME:
+        elapsed = time.perf_counter() - started
+        print(f"stopped by --max-time after {session.step_count} updates, {elapsed:.0f} s")
+    if result.reason is StopReason.INTERRUPT:
+        raise KeyboardInterrupt
+
+
+class _Watch:
+    """Seconds since it was last looked at."""
+
+    def __init__(self) -> None:
+        self._before = time.perf_counter()
+
+    def lap(self) -> float:
+        now = time.perf_counter()
+        before, self._before = self._before, now
+        return now - before
 
 
 def _evaluate(
     settings: Settings, session: TrainingSession, source: BatchSource, metrics: Metrics
-) -> None:
+) -> float:
+    """Evaluate both parts of the text; returns the validation loss."""
     step, before = session.step_count, time.perf_counter()
     losses = {}
     streams = {"training": Stream.EVALUATE_TRAINING, "validation": Stream.EVALUATE_VALIDATION}
@@ -165,6 +201,7 @@ def _evaluate(
         f"after {step} updates: loss {losses['training']:.4f} training, "
         f"{losses['validation']:.4f} validation"
     )
+    return losses["validation"]
 
 
 def _report(metrics: Metrics, first_step: int) -> None:

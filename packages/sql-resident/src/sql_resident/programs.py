@@ -93,12 +93,13 @@ class ShapePrograms:
 
     @cached_property
     def evaluation(self) -> StepEngine:
-        """The loss without dropout. It has no state: weights are inputs, so that averaged
-        ones can take their place. Not compiled, so that the first call does not wait."""
+        """The loss without dropout, compiled like the step. It has no state: weights are
+        inputs, so that averaged ones can take their place."""
         hyper = [column.name for column in self._hyper.columns]
         trace = self._traced(evaluation_sql(self._recipe.loss, hyper))
         program = trace.program([("loss", self.loss_column)], self._target.device)
-        return StepEngine(program, [], StateBuffers({}), 1, self._target.device, False)
+        target = self._target
+        return StepEngine(program, [], StateBuffers({}), 1, target.device, target.compiled)
 
     def accumulation(self, sums: StateBuffers) -> StepEngine:
         """Adds one micro-batch to the sums; the weights are inputs."""
