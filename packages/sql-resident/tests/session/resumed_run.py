@@ -37,7 +37,8 @@ JOIN logits l ON l.b = y.b AND l.t = y.t AND l.v = y.token
 
 @dataclass(frozen=True)
 class Model:
-    """A loss over ``tokens`` and ``targets``, where its weights start, and its batch's shapes."""
+    """A loss over ``tokens`` and ``targets``, where its weights start, its batch's shapes, and
+    the largest learning rate of its schedule."""
 
     loss: str
     weights: Mapping[str, np.ndarray]
@@ -45,19 +46,20 @@ class Model:
     shape: tuple[int, int]
     second_shape: tuple[int, int]
     vocabulary: int
+    peak: float
 
 
 def _words() -> Model:
     rng = np.random.default_rng(1)
     dims = {"words": ("v", "c"), "readout": ("v", "c")}
     weights = {name: rng.normal(size=(5, 6)).astype(np.float32) for name in dims}
-    return Model(WORDS_LOSS, weights, dims, (4, 4), (2, 4), 5)
+    return Model(WORDS_LOSS, weights, dims, (4, 4), (2, 4), 5, 0.1)
 
 
 def _gpt() -> Model:
     config = GPTConfig(layers=2, heads=2, width=128, context=64, vocabulary=65)
     weights = initial_weights(config, seed=1)
-    return Model(loss_sql(config), weights, TABLE_DIMS, (4, 64), (2, 64), 65)
+    return Model(loss_sql(config), weights, TABLE_DIMS, (4, 64), (2, 64), 65, 3e-3)
 
 
 MODELS = {"words": _words, "gpt": _gpt}
@@ -68,7 +70,7 @@ def make_session(model: str = "words", **options) -> TrainingSession:
     made = MODELS[model]()
     given = BatchInput(("b", "t"), made.shape, column="token", domain=made.vocabulary)
     settings = {
-        "learning_rate": WarmupCosine(peak=0.1, floor=0.01, warmup=5, total=20),
+        "learning_rate": WarmupCosine(made.peak, made.peak / 10, warmup=5, total=20),
         "hyper": {"dropout": 0.3},
         "seed": 42,
         "on_non_finite": "skip",
