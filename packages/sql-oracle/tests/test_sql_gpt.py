@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+import sql_resident
 from sql_oracle import (
     GPT,
     AdamWOptions,
@@ -16,6 +17,7 @@ from sql_oracle import (
 from sql_oracle.batches import synthetic_batches
 from sql_oracle.mutations import MUTATIONS, Judge, mutation
 from sql_oracle.sessions import Recipe, build_session, default_loss_sql
+from sql_resident import AdamW, BatchInput
 
 # A head of 5 channels: no other number of the query is sqrt(5.0). A short warm-up, so that every
 # fault of an update is larger than float32's noise.
@@ -140,3 +142,54 @@ OPTION_FAULTS = {
 @pytest.mark.parametrize("name", OPTION_FAULTS)
 def test_a_fault_of_the_options_is_caught_and_named(name):
     mutation(name).verify(run(recipe=OPTION_FAULTS[name]))
+
+
+class DecayBeforeClip(AdamW):
+    """AdamW that adds the decay to the gradients, clips their sum, and decays nothing after."""
+
+    def statements(self, parameters):
+        given = AdamW.statements(replace(self, weight_decay=0.0), parameters)
+        decay = {table: str(rate) for table, rate in self.weight_decay.items()}
+        added = {}
+        for p in parameters:
+            added[f"{p.name}_decayed"] = f"""SELECT {p.keys("w")}
+       g.val + {decay[p.name]} * w.val AS val
+{p.source(p.name, "w")} {p.join(p.gradient, "g", "w")}"""
+        squares = " UNION ALL ".join(f"SELECT SUM(val * val) AS val FROM {t}" for t in added)
+        added[
+            "clip_late"
+        ] = f"""SELECT LEAST(1.0, {RECIPE.clip_norm} / (SQRT(SUM(val)) + 1e-6)) AS val
+FROM ({squares})"""
+        for name, text in given.items():
+            for p in parameters:
+                if name in (p.next("m"), p.next("v")):
+                    text = text.replace(p.gradient, f"{p.name}_decayed")
+                    text = text.replace("CROSS JOIN clip c", "CROSS JOIN clip_late c")
+            added[name] = text
+        return added
+
+
+def test_a_fault_of_the_optimizer_is_caught_and_named():
+    """The order of clip and decay. The session's own norm is that of the raw gradients still."""
+    session = build_session(larger(RECIPE), default_loss_sql(), precision="float64", device="cpu")
+    faulty = sql_resident.TrainingSession(
+        loss=default_loss_sql()(CONFIG),
+        parameters=dict(session.dataset().data_vars),
+        batch={
+            name: BatchInput(("b", "t"), (RECIPE.batch_size, CONFIG.context), "token", 11)
+            for name in ("tokens", "targets")
+        },
+        optimizer=DecayBeforeClip(RECIPE.betas, RECIPE.eps, dict(RECIPE.weight_decay)),
+        clip_norm=RECIPE.clip_norm,
+        learning_rate=session.learning_rate,
+        hyper=session.hyper,
+        seed=session.seed,
+        precision="float64",
+    )
+    late = replace(mutation("decay before clip"), first=frozenset({"moment of wte.m"}))
+    late.verify(run(session=faulty))
+
+
+def test_every_mutation_is_tried_on_the_sql_session():
+    tried = {*SQL_FAULTS, *OPTION_FAULTS, "decay before clip"}
+    assert tried == {entry.name for entry in MUTATIONS}

@@ -29,7 +29,7 @@ from sql_oracle.mapping import gpt_mapping
 from sql_oracle.masks import PhiloxMasks
 from sql_oracle.nanogpt import NanoGPT, load_model_file
 from sql_oracle.native import Contender, TrainingRecipe, native_contenders
-from sql_oracle.noise import measure_noise_floor
+from sql_oracle.noise import largest, measure_noise_floor
 from sql_oracle.precision import PRECISIONS, precision_policy
 from sql_oracle.protocols import Batch
 from sql_oracle.reference import GPT, GPTConfig
@@ -101,6 +101,9 @@ def parser() -> argparse.ArgumentParser:
     three = commands.add_parser("noise", help="measure the noise that tolerances rest on")
     _size_arguments(three)
     three.add_argument("--steps", type=_positive, default=5, help="updates (default 5)")
+    three.add_argument(
+        "--seeds", type=_positive, default=1, help="runs of consecutive seeds, the worst counts (1)"
+    )
     three.set_defaults(run=_noise)
     return top
 
@@ -264,14 +267,17 @@ def _strongest(timings: Sequence[Any]) -> str:
 
 def _noise(options: argparse.Namespace) -> int:
     config = _config(options)
-    found = measure_noise_floor(
-        config,
-        options.precision,
-        batch_size=options.batch,
-        steps=options.steps,
-        dropout=options.dropout,
-        seed=options.seed,
-        device=options.device,
+    found = largest(
+        measure_noise_floor(
+            config,
+            options.precision,
+            batch_size=options.batch,
+            steps=options.steps,
+            dropout=options.dropout,
+            seed=options.seed + number,
+            device=options.device,
+        )
+        for number in range(options.seeds)
     )
     rows = [
         [quantity, found.precision, f"{floor.norm:.1e}", f"{floor.entry:.1e}"]

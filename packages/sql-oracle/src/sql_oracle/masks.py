@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -47,3 +47,25 @@ class PhiloxMasks:
         if self.rate == 0.0:
             return None
         return dropout_keep(self.rate, self.seed, self.step, site, shape, dtype)
+
+
+class RememberedMasks:
+    """The masks of one forward pass, each computed once however often it is asked for.
+
+    Args:
+        source: gives the masks; they must not change while this object is used.
+    """
+
+    def __init__(self, source: MaskSource) -> None:
+        self._source = source
+        self._known: dict[
+            tuple[int, tuple[int, ...], np.dtype[Any]], npt.NDArray[np.floating] | None
+        ] = {}
+
+    def __call__(
+        self, site: int, shape: Sequence[int], dtype: npt.DTypeLike
+    ) -> npt.NDArray[np.floating] | None:
+        key = (site, tuple(shape), np.dtype(dtype))
+        if key not in self._known:
+            self._known[key] = self._source(site, shape, dtype)
+        return self._known[key]

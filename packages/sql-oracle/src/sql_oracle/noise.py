@@ -13,8 +13,8 @@ The floor of a quantity is the larger of the two, over all tensors and steps, an
 resolution of the type.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ import torch
 from sql_oracle.batches import synthetic_batches
 from sql_oracle.compare import Difference, difference
 from sql_oracle.floors import QUANTITIES, Floor, NoiseFloor
-from sql_oracle.masks import MaskSource, PhiloxMasks
+from sql_oracle.masks import PhiloxMasks, RememberedMasks
 from sql_oracle.precision import Precision, PrecisionName, precision_policy
 from sql_oracle.protocols import Array, Batch
 from sql_oracle.reference import GPT, GPTConfig
@@ -53,7 +53,7 @@ class _ReorderedTrainer(TorchTrainer):
         size = len(batch["tokens"])
         if self._before_step is not None:
             self._before_step(self.step_count)
-        whole: MaskSource = module.transformer["drop"].masks
+        whole = RememberedMasks(module.transformer["drop"].masks)
         channels = self.permutation.orders["c"]
         self.optimizer.zero_grad(set_to_none=True)
         total = 0.0
@@ -112,6 +112,17 @@ def measure_noise_floor(
         device=f"{device} (emulated)" if emulate else device,
         floors=worst,
     )
+
+
+def largest(measured: Iterable[NoiseFloor]) -> NoiseFloor:
+    """The largest floor of each quantity among measurements that differ in their seeds."""
+    first, *others = measured
+    floors = dict(first.floors)
+    for other in others:
+        for quantity, floor in other.floors.items():
+            known = floors[quantity]
+            floors[quantity] = Floor(max(known.norm, floor.norm), max(known.entry, floor.entry))
+    return replace(first, floors=floors)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import FunctionType
 
 import torch
 from sql_compact import DenseProgram, matmul_precision
@@ -194,13 +195,18 @@ class StepEngine:
         torch.cuda.current_stream().wait_stream(stream)
 
 
-def _compiled(step: Callable[..., None]) -> Callable[..., None]:
+def _compiled(step: FunctionType) -> Callable[..., None]:
     """The step compiled as one graph of fixed shapes."""
+    # torch counts compilations by code object and refuses the ninth of one: as many sessions
+    # as one likes need a code object each.
+    own = FunctionType(
+        step.__code__.replace(), step.__globals__, step.__name__, None, step.__closure__
+    )
     try:
-        return torch.compile(step, fullgraph=True, dynamic=False, options=_OPTIONS)
+        return torch.compile(own, fullgraph=True, dynamic=False, options=_OPTIONS)
     except RuntimeError:
         # Another version of torch, which has no such option and so need not be told.
-        return torch.compile(step, fullgraph=True, dynamic=False)
+        return torch.compile(own, fullgraph=True, dynamic=False)
 
 
 def _owned(tensor: torch.Tensor, given: set[int]) -> torch.Tensor:
