@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-import ddxdb
-
 from .errors import UnsupportedSQL
 from .plan.planner import Planned
 
@@ -76,6 +74,8 @@ def differentiate(backend: TracingBackend, statement: str) -> Iterator[str]:
     Raises:
         UnsupportedSQL: ddxdb has no rule for something in a query.
     """
+    import ddxdb
+
     try:
         rewritten = ddxdb.rewrite(backend, [statement], "datafusion")
     except ddxdb.DdxError as error:

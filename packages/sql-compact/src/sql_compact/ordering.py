@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from datafusion import SessionContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +64,8 @@ def ordered_positions(
 
 def _sorted(keys: Sequence[pa.ChunkedArray], step: Step) -> pa.Array:
     """Positions in order of the keys; those that the step leaves out need not be there."""
+    from datafusion import SessionContext  # only now: it takes long to import
+
     session = SessionContext()
     names = [f"k{key.position}" for key in step.keys]
     columns = [keys[key.position] for key in step.keys]

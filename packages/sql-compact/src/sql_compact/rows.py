@@ -10,12 +10,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-from datafusion import SessionContext
-from datafusion.catalog import Schema
 
 from .arrow import arrow_array
 from .domain import Explicit
@@ -25,6 +23,10 @@ from .functions.udf import register_functions
 from .plan.messages import typed_error
 from .registration import Registered, extract
 from .tables import CompactTable, Nulls, ValueColumn
+
+if TYPE_CHECKING:
+    from datafusion import SessionContext
+    from datafusion.catalog import Schema
 
 _WORD = re.compile(r"\w+")
 
@@ -63,6 +65,8 @@ def run_rows(sql: str, tables: Mapping[str, Registered]) -> pa.Table:
 
 def _session(xarray: bool) -> SessionContext:
     if not xarray:
+        from datafusion import SessionContext
+
         return SessionContext()
     import xarray_sql
 
@@ -100,6 +104,8 @@ def _add(
     session.register_record_batches(quoted, [batches])
     if namespace is not None:
         if namespace not in schemas:
+            from datafusion.catalog import Schema
+
             schemas[namespace] = Schema.memory_schema(session)
             session.catalog().register_schema(namespace, schemas[namespace])
         local = name.removeprefix(f"{namespace}.")

@@ -1,15 +1,20 @@
 """The functions DataFusion does not have, registered on its contexts as Python functions."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import torch
-from datafusion import SessionContext, udf
 
 from .dropout import MAX_INDICES, dropout_keep_numpy
 from .registry import FUNCTIONS, STOP_GRADIENT
+
+if TYPE_CHECKING:
+    from datafusion import SessionContext
 
 DOUBLE, BIGINT = pa.float64(), pa.int64()
 
@@ -66,6 +71,8 @@ def register_functions(context: SessionContext) -> None:
     A NULL argument gives NULL. Values outside the range of ``dropout_keep`` raise ``DomainError``
     inside DataFusion, which reports it as its own error with the same text.
     """
+    from datafusion import udf
+
     for function in USER_FUNCTIONS:
         context.register_udf(
             udf(

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from datafusion import DataFrame, SessionContext
-from datafusion.catalog import Schema
-from datafusion.substrait import Consumer, Producer, Serde
 
 from ..errors import UnsupportedSQL
 from ..functions.udf import register_functions
 from .messages import typed_error
+
+if TYPE_CHECKING:
+    from datafusion import DataFrame
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,9 @@ class Planner:
     """A DataFusion session whose tables have a schema and no rows."""
 
     def __init__(self) -> None:
+        # Only now: it takes long to import, and its functions bring in pandas.
+        from datafusion import SessionContext
+
         self._session = SessionContext()
         register_functions(self._session)
         self._schemas: dict[str, pa.Schema] = {}
@@ -59,6 +63,8 @@ class Planner:
     def _add_to_namespace(self, name: str, namespace: str) -> None:
         catalog = self._session.catalog()
         if namespace not in catalog.schema_names():
+            from datafusion.catalog import Schema
+
             catalog.register_schema(namespace, Schema.memory_schema(self._session))
         schema = catalog.schema(namespace)
         local = name.removeprefix(f"{namespace}.")
@@ -82,6 +88,8 @@ class Planner:
         except Exception as error:
             raise typed_error(error, sql) from error
         _refuse_lost(frame, sql)
+        from datafusion.substrait import Producer
+
         try:
             plan = Producer.to_substrait_plan(frame.optimized_logical_plan(), self._session)
             return Planned(plan.encode(), frame.schema(), _has_not_in(frame, sql))
@@ -97,6 +105,8 @@ class Planner:
 
     def schema_of_plan(self, message: bytes) -> pa.Schema:
         """Output schema of a serialized plan."""
+        from datafusion.substrait import Consumer, Serde
+
         plan = Consumer.from_substrait_plan(self._session, Serde.deserialize_bytes(message))
         return self._session.create_dataframe_from_logical_plan(plan).schema()
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-from datafusion import SessionConfig, SessionContext
 
 from ..arrow import arrow_array, arrow_type, numpy_of_arrow
 from ..coordinates import factorize
@@ -24,6 +24,9 @@ from ..functions.udf import register_functions
 from ..plan import nodes as n
 from ..tensor.labelled import Tensor, TensorBuilder
 from .model import Coded, Column, Coordinate, Relation, Values
+
+if TYPE_CHECKING:
+    from datafusion import SessionContext
 
 #: Operators of SQL by their names in plans.
 _INFIX = {
@@ -116,6 +119,8 @@ class DomainExpressions:
         batch = pa.RecordBatch.from_arrays([_domain_table(domain, with_null)], names=["c"])
         with self._lock:
             if self._session is None:
+                from datafusion import SessionConfig, SessionContext
+
                 self._session = SessionContext(SessionConfig().with_target_partitions(1))
                 register_functions(self._session)
             session = self._session
