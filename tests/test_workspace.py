@@ -70,6 +70,35 @@ def test_metadata_is_complete(package: str) -> None:
 
 
 @pytest.mark.parametrize("package", PACKAGES)
+def test_the_readme_has_no_relative_links(package: str) -> None:
+    """It is also the page of a package index, where they lead nowhere."""
+    readme = (ROOT / "packages" / package / "README.md").read_text(encoding="utf-8")
+    links = re.findall(r"\]\(([^)]*)\)", readme)
+    assert [link for link in links if not link.startswith(("https://", "#"))] == []
+
+
+def test_windows_is_claimed_only_where_nothing_is_posix() -> None:
+    """A package that locks files with fcntl, or needs one that does, says so."""
+    claims = {
+        name: "Operating System :: POSIX" in _project(name)["classifiers"] for name in PACKAGES
+    }
+    sources = {name: (ROOT / "packages" / name / "src").rglob("*.py") for name in PACKAGES}
+    locks = {
+        name: any("import fcntl" in path.read_text(encoding="utf-8") for path in paths)
+        for name, paths in sources.items()
+    }
+    needs = {
+        name: locks[name]
+        or any(
+            locks[other] and f"{other}==" in " ".join(_project(name)["dependencies"])
+            for other in PACKAGES
+        )
+        for name in PACKAGES
+    }
+    assert claims == needs
+
+
+@pytest.mark.parametrize("package", PACKAGES)
 def test_the_changelog_has_the_current_version(package: str) -> None:
     changelog = (ROOT / "packages" / package / "CHANGELOG.md").read_text(encoding="utf-8")
     assert re.search(rf"^## {re.escape(_project(package)['version'])}\b", changelog, re.MULTILINE)
