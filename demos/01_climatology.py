@@ -35,6 +35,7 @@ JOIN climatology c ON k.month = c.month AND w.lat = c.lat AND w.lon = c.lon
 
 HEAT_WAVE = {"time": slice("2022-07-10", "2022-07-24"), "lat": 50.0, "lon": 10.0}
 TOLERANCE = 1e-10  # degrees
+LONGEST = 36525  # days; a century of float64 fields is 92 MB
 
 
 def make_weather(days: int, seed: int = 0) -> xr.Dataset:
@@ -98,8 +99,15 @@ def main() -> int:
     parser.add_argument("--days", type=int, default=1461, help="days of the dataset (from 2020)")
     parser.add_argument("--output", type=Path, default=Path("runs/climatology"), help="folder")
     arguments = parser.parse_args()
-    if arguments.days < 366:
-        parser.error("--days must be at least 366, so that every month occurs")
+    if not 366 <= arguments.days <= LONGEST:
+        parser.error(
+            f"--days must be at least 366, so that every month occurs, and at most {LONGEST}"
+        )
+
+    try:
+        arguments.output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        parser.error(f"--output cannot be made: {error}")
 
     weather = make_weather(arguments.days)
     shape = " x ".join(f"{size} {dim}" for dim, size in weather.air.sizes.items())
@@ -124,7 +132,6 @@ def main() -> int:
     )
     print(f"largest difference from xarray: {worst:.2g} °C")
 
-    arguments.output.mkdir(parents=True, exist_ok=True)
     picture = arguments.output / "climatology.png"
     plot(picture, weather, climatology, anomaly)
     print(f"written: {picture}")

@@ -173,6 +173,11 @@ def main() -> int:
     if arguments.steps < 1 or arguments.features < 1 or arguments.seed < 0:
         parser.error("--steps and --features must be at least 1, and --seed at least 0")
 
+    try:
+        arguments.output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        parser.error(f"--output cannot be made: {error}")
+
     digits = load_digits()
     images = (digits.data / 16).astype(np.float32)
     pixels, unseen_pixels, labels, unseen_labels = train_test_split(
@@ -198,7 +203,6 @@ def main() -> int:
     state = session.state()
     confusion = confusion_matrix({name: state[name] for name in DIMS}, unseen_pixels, unseen_labels)
     print(f"unseen digits read right: {np.trace(confusion) / len(unseen_labels):.1%}")
-    arguments.output.mkdir(parents=True, exist_ok=True)
     picture = arguments.output / "digits.png"
     plot(picture, losses, confusion)
     print(f"written: {picture}")
