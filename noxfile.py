@@ -13,6 +13,7 @@ import re
 import shutil
 import tempfile
 import tomllib
+import zipfile
 from pathlib import Path
 
 import nox
@@ -120,18 +121,14 @@ def _check_wheel(session: nox.Session, name: str, dist: Path, folder: Path) -> N
     with session.chdir(folder):
         run("uv", "venv", "--quiet", "--python", interpreter, "venv")
         wheel = next(dist.glob(f"{name.replace('-', '_')}-*.whl"))
+        with zipfile.ZipFile(wheel) as archive:
+            missing = {"py.typed", "LICENSE"} - {Path(file).name for file in archive.namelist()}
+        if missing:
+            session.error(f"{wheel.name} lacks {', '.join(sorted(missing))}")
         install = ("uv", "pip", "install", "--quiet", "--python", str(python))
         # The package with what it declares, and its siblings from the wheels just built.
         run(*install, "--exclude-newer", EXCLUDE_NEWER, "--find-links", str(dist), str(wheel))
-        module = name.replace("-", "_")
-        run(str(python), "-c", f"import {module}")
-        # What a type checker and a lawyer look for is in the wheel, not only in the repository.
-        run(
-            *(str(python), "-c"),
-            "from importlib.metadata import distribution as d; from pathlib import Path; "
-            f"files = {{Path(str(f)).name for f in d('{name}').files}}; "
-            "assert {'py.typed', 'LICENSE'} <= files, files",
-        )
+        run(str(python), "-c", f"import {name.replace('-', '_')}")
         example = folder / "readme_example.py"
         example.write_text(_readme_example(name), encoding="utf-8")
         run(str(python), str(example))
