@@ -68,6 +68,10 @@ class SmokeFailed(AcceleratorError):
     """The wheel was installed, and does not do its job here."""
 
 
+class NotDelivered(AcceleratorError):
+    """The wheelhouse cannot take the wheel."""
+
+
 def build(pin: PackagePin, wheelhouse: Path, *, from_source: bool) -> Path:
     """Take `pin` through all stages; returns the wheel's path in `wheelhouse`.
 
@@ -210,14 +214,17 @@ def _smoke(pin: PackagePin, wheel: Path, scratch: Path) -> None:
 
 def _deliver(wheel: Path, wheelhouse: Path) -> Path:
     """Put the wheel in place by a rename, so that a half-written one is never seen."""
-    wheelhouse.mkdir(parents=True, exist_ok=True)
     target = wheelhouse / wheel.name
     partial = wheelhouse / f".{wheel.name}.partial"
     try:
-        shutil.copyfile(wheel, partial)
-        os.replace(partial, target)
-    finally:
-        partial.unlink(missing_ok=True)
+        wheelhouse.mkdir(parents=True, exist_ok=True)
+        try:
+            shutil.copyfile(wheel, partial)
+            os.replace(partial, target)
+        finally:
+            partial.unlink(missing_ok=True)
+    except OSError as error:
+        raise NotDelivered(f"cannot put {wheel.name} into {wheelhouse}: {error}") from error
     return target
 
 

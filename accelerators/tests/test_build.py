@@ -189,6 +189,17 @@ def test_a_failure_leaves_an_existing_wheelhouse_as_it_was(
     assert (bench.wheelhouse / toy.WHEEL).read_bytes() == b"an earlier wheel"
 
 
+def test_a_wheelhouse_that_is_a_file_is_explained(bench: Bench, digests: dict[str, str]) -> None:
+    bench.write_pins(digests)
+    bench.wheelhouse.write_text("mine", encoding="utf-8")
+    done = bench.build()
+    assert done.returncode == 1
+    assert f"error: cannot put {toy.WHEEL} into {bench.wheelhouse}" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert bench.wheelhouse.read_text(encoding="utf-8") == "mine"
+    assert list((bench.root / "tmp").iterdir()) == []
+
+
 def test_an_unknown_name_lists_the_known_ones(bench: Bench, digests: dict[str, str]) -> None:
     bench.write_pins(digests)
     done = bench.build(name="toi")

@@ -37,7 +37,7 @@ def main() -> None:
     """Write the fixture."""
     document = np.frombuffer(json.dumps(MANIFEST).encode("ascii"), np.uint8)
     PATH.parent.mkdir(exist_ok=True)
-    np.savez(PATH, allow_pickle=False, __manifest__=document, **arrays())
+    np.savez(PATH, __manifest__=document, **arrays())
 
 
 if __name__ == "__main__":

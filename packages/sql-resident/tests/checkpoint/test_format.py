@@ -279,7 +279,7 @@ def rewritten(path: Path, change) -> None:
     text = json.dumps(document).encode()
     members["__manifest__"] = np.frombuffer(text, np.uint8)
     members["__manifest_sha256__"] = np.frombuffer(hashlib.sha256(text).digest(), np.uint8)
-    np.savez(path, allow_pickle=True, **members)
+    np.savez(path, **members)
 
 
 def set_version(document, members):
