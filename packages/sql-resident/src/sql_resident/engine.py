@@ -12,11 +12,13 @@ from sql_compact import DenseProgram, matmul_precision
 from .buffers import StateBuffers
 from .staging import Staging
 
+_Options = dict[str, str | int | bool | Callable[..., object]]
+#: The compiler would otherwise time several forms of a kernel and keep the fastest. They add up
+#: in different orders, so that another process, which times anew, could get other bits.
+_DETERMINISTIC: _Options = {"deterministic": True}
 #: A row sum and a column sum in one kernel walk the rows one after another: measured on
 #: layer norms' backward, three times slower than two kernels.
-_OPTIONS: dict[str, str | int | bool | Callable[..., object]] = {
-    "triton.mix_order_reduction": False
-}
+_FASTER: _Options = {"triton.mix_order_reduction": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,10 +205,11 @@ def _compiled(step: FunctionType) -> Callable[..., None]:
         step.__code__.replace(), step.__globals__, step.__name__, None, step.__closure__
     )
     try:
-        return torch.compile(own, fullgraph=True, dynamic=False, options=_OPTIONS)
+        options = {**_DETERMINISTIC, **_FASTER}
+        return torch.compile(own, fullgraph=True, dynamic=False, options=options)
     except RuntimeError:
-        # Another version of torch, which has no such option and so need not be told.
-        return torch.compile(own, fullgraph=True, dynamic=False)
+        # Another version of torch, which has no such kernel and so need not be told.
+        return torch.compile(own, fullgraph=True, dynamic=False, options=_DETERMINISTIC)
 
 
 def _owned(tensor: torch.Tensor, given: set[int]) -> torch.Tensor:
