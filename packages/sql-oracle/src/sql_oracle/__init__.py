@@ -14,6 +14,7 @@ from sql_oracle.errors import (
 from sql_oracle.floors import Floor, NoiseFloor
 from sql_oracle.mapping import GPT_DIMS, Mapping, TensorMap, gpt_mapping
 from sql_oracle.masks import MaskSource, NoMasks, PhiloxMasks
+from sql_oracle.native import NativeGraphed, NativeLoop, TrainingRecipe
 from sql_oracle.precision import PRECISIONS, Precision, precision_policy
 from sql_oracle.protocols import Session
 from sql_oracle.reference import GPT, GPTConfig
@@ -45,6 +46,8 @@ __all__ = [
     "MissingFile",
     "MissingPackage",
     "ModelMismatch",
+    "NativeGraphed",
+    "NativeLoop",
     "NoMasks",
     "NoiseFloor",
     "OracleError",
@@ -55,6 +58,7 @@ __all__ = [
     "TensorMap",
     "Tolerance",
     "TorchTrainer",
+    "TrainingRecipe",
     "check",
     "check_record",
     "check_summary",

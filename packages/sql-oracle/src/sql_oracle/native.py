@@ -231,6 +231,30 @@ class NativeLoop:
     def counters(self) -> dict[str, int]:
         return {}
 
+    def restart(self) -> None:
+        """Go back to the first weights and an empty optimizer state, in place."""
+        self._model.load_state_dict(self._make(self._recipe).state_dict())
+        for state in self._optimizer.state.values():
+            for value in state.values():
+                value.zero_()
+
+    def set_learning_rate(self, rate: float) -> None:
+        """Use another learning rate from the next step on."""
+        for group in self._optimizer.param_groups:
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(rate)
+            else:
+                group["lr"] = rate
+
+    def evaluate(self, batch: Batch) -> float:
+        """The loss of a batch without dropout."""
+        tokens, targets = batch_tensors(batch)
+        self._model.eval()
+        with torch.no_grad(), self._recipe.precision.active(self._recipe.device):
+            loss = self._loss(tokens.to(self._recipe.device), targets.to(self._recipe.device))
+        self._model.train()
+        return float(loss)
+
     def _make_optimizer(self) -> torch.optim.Optimizer:
         fused = torch.device(self._recipe.device).type == "cuda"
         return adamw(self._recipe, self._model, fused=fused)
