@@ -203,3 +203,12 @@ def test_patterns_within_a_block_are_uniform():
     chi_square = ((counts - expected) ** 2 / expected).sum().item()
     # Quantiles 1e-6 and 1 - 1e-6 of chi-square with 15 degrees of freedom.
     assert 1.2 < chi_square < 57.4
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 130, 130), (1, 1, 64, 64), (2, 2, 5, 7), (3, 1, 70, 66)])
+def test_a_causal_mask_is_the_mask_where_it_matters(shape: tuple[int, ...]) -> None:
+    whole = dropout_mask(0.2, 7, 3, 1, shape)
+    causal = dropout_mask(0.2, 7, 3, 1, shape, causal=True)
+    matters = torch.ones(shape[-2:], dtype=torch.bool).tril().expand(shape)
+    assert causal.shape == whole.shape
+    assert torch.equal(causal[matters], whole[matters])

@@ -110,6 +110,7 @@ def dropout_mask(
     site: Integer,
     shape: Sequence[int],
     device: torch.device | str = "cpu",
+    causal: bool = False,
 ) -> torch.Tensor:
     """Which entries of a dense array are kept, its indices being 0 ... size-1 of every axis.
 
@@ -122,9 +123,10 @@ def dropout_mask(
         seed: Python integer or zero-dimensional int64 tensor; likewise ``step`` and ``site``.
         shape: one to four axis sizes.
         device: where the mask is computed.
+        causal: entries whose last index is above the one before it do not matter.
 
     Returns:
-        bool tensor of ``shape``, True where kept.
+        bool tensor of ``shape``, True where kept; arbitrary where it does not matter.
 
     Raises:
         ShapeError: for no axis or more than four.
@@ -142,7 +144,7 @@ def dropout_mask(
     )
     _check_scalars(p, seed, step, site)
     padded = (1,) * (MAX_INDICES - len(shape)) + shape
-    mask = kept_mask(_threshold(p), stream_key(seed, step, site, len(shape)), padded)
+    mask = kept_mask(_threshold(p), stream_key(seed, step, site, len(shape)), padded, causal)
     return torch.from_numpy(mask).reshape(shape)
 
 

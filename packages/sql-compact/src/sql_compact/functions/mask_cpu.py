@@ -25,6 +25,8 @@ from .philox import MULTIPLIERS, WORD, round_keys
 # Measured fastest of 2^12 ... 2^18: two megabytes of buffers stay in the last-level cache, and
 # threads seldom wait for the interpreter between two numpy calls.
 BLOCKS_PER_BOX = 1 << 16
+#: Queries that have the same number of keys computed.
+CAUSAL_ROWS = 64
 SHIFT = np.uint64(32)
 MASK = np.uint64(WORD)
 M0, M1 = (np.uint64(multiplier) for multiplier in MULTIPLIERS)
@@ -34,7 +36,9 @@ Box = tuple[slice, slice, slice]
 Shape4 = tuple[int, int, int, int]
 
 
-def kept_mask(threshold: int, key: tuple[int, int], shape: Shape4) -> npt.NDArray[np.bool_]:
+def kept_mask(
+    threshold: int, key: tuple[int, int], shape: Shape4, causal: bool = False
+) -> npt.NDArray[np.bool_]:
     """Whether the word of every entry of a four-dimensional array reaches the threshold.
 
     Runs on as many threads as torch may use.
@@ -43,16 +47,18 @@ def kept_mask(threshold: int, key: tuple[int, int], shape: Shape4) -> npt.NDArra
         threshold: words below it are dropped.
         key: stream key of seed, step, site and number of indices.
         shape: sizes of the axes, leading axes of size 1 where there are fewer than four.
+        causal: entries with a last index above the one before it do not matter.
 
     Returns:
-        bool array of ``shape``.
+        bool array of ``shape``; some of what does not matter is False without being computed.
     """
     blocks = -(-shape[3] // 4)
     outer, rows = shape[0], shape[1] * shape[2]
-    kept = np.empty((outer, rows, 4 * blocks), dtype=np.bool_)
+    allocate = np.zeros if causal else np.empty
+    kept = allocate((outer, rows, 4 * blocks), dtype=np.bool_)
     if kept.size:
         tables = _tables(key, shape, blocks)
-        boxes = list(_boxes(outer, rows, blocks))
+        boxes = list(_causal_boxes(shape) if causal else _boxes(outer, rows, blocks))
         threads = min(torch.get_num_threads(), len(boxes))
         if threads > 1:
             shares = [boxes[start::threads] for start in range(threads)]
@@ -118,6 +124,19 @@ def _boxes(outer: int, rows: int, blocks: int) -> Iterator[Box]:
             for size, step in ((outer, outer_step), (rows, row_step), (blocks, block_step))
         )
     )
+
+
+def _causal_boxes(shape: Shape4) -> Iterator[Box]:
+    """Boxes that cover what lies on and below the diagonal of the last two axes."""
+    outer, heads, queries, keys = shape
+    for start in range(0, queries, CAUSAL_ROWS):
+        stop = min(start + CAUSAL_ROWS, queries)
+        blocks = -(-min(stop, keys) // 4)
+        for head in range(heads):
+            first = head * queries + start
+            for box in _boxes(outer, stop - start, blocks):
+                inside = slice(first + box[1].start, first + box[1].stop)
+                yield box[0], inside, box[2]
 
 
 def _fill(kept: npt.NDArray[np.bool_], threshold: int, tables: _Tables, boxes: list[Box]) -> None:

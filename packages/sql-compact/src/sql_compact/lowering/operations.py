@@ -141,7 +141,8 @@ def attention_keep(
     """
     batch, heads, keys = sizes
     if device.type == "cpu":
-        mask = dropout_mask(p, seed, step, site, (batch, heads, keys, keys), device)
+        shape = (batch, heads, keys, keys)
+        mask = dropout_mask(p, seed, step, site, shape, device, causal)
         return mask, torch.as_tensor(1.0 / (1.0 - p), dtype=torch.float64)
     stream = _stream(p, seed, step, device)
     bits = kernels.attention_keep_bits(*stream, site, batch, heads, keys, causal)

@@ -21,6 +21,7 @@ from . import operations
 from .attention import AttentionLowering
 from .contraction import Factor, matrix_product
 from .emitter import Emitter, Value
+from .in_place import reuse_memory
 from .schedule import schedule
 from .totals import Total, Totals, find_totals, total
 
@@ -81,6 +82,12 @@ class _Lowering:
                 lowering: Callable[[Node], Value] = getattr(self, f"_{node.op.value}")
                 values[node.index] = lowering(node)
         self._e.graph.output(tuple(self._e.tensor(node) for node in outputs))
+        if self._e.device.type == "cpu":
+            by_index = {node.index: node for node in order}
+            reuse_memory(
+                self._e.graph,
+                {v: by_index[i] for i, v in values.items() if isinstance(v, fx.Node)},
+            )
         module = fx.GraphModule(self._e.root, self._e.graph)
         return LoweredProgram(module, tuple(str(n.attributes) for n in inputs))
 

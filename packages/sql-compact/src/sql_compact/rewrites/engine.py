@@ -7,7 +7,7 @@ or drop one the value does not depend on, since users of a node refer to axes by
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..domain import Range
@@ -96,9 +96,9 @@ class Rewriter:
     def expose(self, tensor: Tensor) -> View:
         """The node behind a tensor with the tensor's own labels on its output axes."""
         node = tensor.node
-        labels = [Axis(str(i), Range(size)) for i, size in enumerate(iteration_sizes(node))]
-        for position, axis in zip(output_positions(node), tensor.axes, strict=True):
-            labels[position] = axis
+        sizes = iteration_sizes(node)
+        given = dict(zip(output_positions(node), tensor.axes, strict=True))
+        labels = [given.get(i) or Axis(str(i), Range(size)) for i, size in enumerate(sizes)]
         own = tuple(_operand_labels(node, operand, labels) for operand in node.operands)
         operands = tuple(
             Tensor(operand.node, axes) for operand, axes in zip(node.operands, own, strict=True)
@@ -130,6 +130,8 @@ class Rewriter:
 def _operand_labels(node: Node, operand: Operand, labels: Sequence[Axis]) -> tuple[Axis, ...]:
     """Labels of an operand's axes; what has no place in the iteration space gets its own."""
     apart = node.op is Op.ATTENTION
+    if not apart and node.op is not Op.GATHER:
+        return tuple([labels[a] for a in operand.axes])
     return tuple(
         Axis("operand", Range(operand.node.shape[i])) if apart or a < 0 else labels[a]
         for i, a in enumerate(operand.axes)
@@ -167,6 +169,8 @@ def output_axes(node: Node, labels: tuple[Axis, ...]) -> tuple[tuple[Axis, ...],
     return tuple(labels[i] for i in outer), rest
 
 
-def _relabel(tensor: Tensor, old: Iterable[Axis], new: Iterable[Axis]) -> Tensor:
+def _relabel(tensor: Tensor, old: tuple[Axis, ...], new: tuple[Axis, ...]) -> Tensor:
+    if tensor.axes == old:
+        return Tensor(tensor.node, new)
     names = dict(zip(old, new, strict=True))
     return Tensor(tensor.node, tuple(names[a] for a in tensor.axes))

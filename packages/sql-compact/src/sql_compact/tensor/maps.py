@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import torch
@@ -19,6 +20,11 @@ TORCH_DTYPES = {d: getattr(torch, d.value) for d in DType}
 
 
 def _promoted(dtypes: Sequence[DType]) -> DType:
+    return _promoted_type(tuple(dtypes))
+
+
+@cache
+def _promoted_type(dtypes: tuple[DType, ...]) -> DType:
     kinds = [d.numpy for d in dtypes if not d.is_bool] or [d.numpy for d in dtypes]
     floats = [k for k in kinds if k.kind == "f"]
     return DType(np.result_type(*(floats or kinds)).name)
