@@ -41,6 +41,8 @@ _MOVING = re.compile(r"\b(now|today|current_(date|time|timestamp))\b", re.IGNORE
 Engine = Literal["auto", "compact", "rows"]
 #: What a query starts with.
 _QUERIES = frozenset({"select", "values", "with", "from", "table"})
+#: How operators are written, by their names in plans.
+_SYMBOLS = {"divide": "/", "modulus": "%", "str_concat": "||", "bitwise_and": "&"}
 _ENGINES: tuple[Engine, ...] = ("auto", "compact", "rows")
 
 
@@ -377,12 +379,18 @@ def _quoted(name: str) -> str:
 
 
 def _placed(reason: UnsupportedSQL, statement: str) -> UnsupportedSQL:
-    """The error with the line and column of the operator, where it is written by its name."""
-    word = reason.operator.split("(")[0].split(" ")[0]
-    offset = written(word, statement) if word and word.lower() != "plan" else None
-    if offset is None:
-        return reason
-    return UnsupportedSQL(reason.operator, reason.reason, pointed(reason.hint, statement, offset))
+    """The error with what would work and the operator's line and column, where it is written."""
+    hint = reason.hint
+    if not hint and not DERIVATIVE.search(statement):
+        hint = "engine='rows' runs it on DataFusion's rows"
+    word = reason.operator.split("(")[0].split(" ")[0].lower()
+    symbol = _SYMBOLS.get(word)
+    offset = written(word, statement) if word and word != "plan" else None
+    if offset is None and symbol is not None and symbol in statement:
+        offset = statement.index(symbol)
+    if offset is not None:
+        hint = pointed(hint, statement, offset)
+    return UnsupportedSQL(reason.operator, reason.reason, hint)
 
 
 def _origin(tables: Mapping[str, Registered]) -> Origin:
