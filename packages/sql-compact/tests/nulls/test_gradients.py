@@ -95,7 +95,7 @@ def test_jvp_leaves_null_terms_and_null_parameters_out(ctx):
 
 def test_vjp_of_masked_rows(ctx):
     cotangent = np.array([3.0, 1.0, 2.0, -1.0])
-    ctx.register("ct", cotangent, dims=("i",))
+    ctx.register("ct", cotangent, dims=("i",), column="v")
     sql = """
         WITH y AS (SELECT w.i, SUM(w.val * w.val * c.val) AS v FROM w JOIN c ON w.i = c.i
             WHERE w.i < 3 GROUP BY w.i)
