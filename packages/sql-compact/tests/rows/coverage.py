@@ -43,7 +43,7 @@ CASES = {
         "INTERVAL arithmetic": "SELECT time + INTERVAL '1 month' AS later FROM g",
         "LIKE, ILIKE, text functions": "SELECT upper(name) AS u FROM city WHERE name LIKE 'B%'",
         "CASE to text": "SELECT CASE WHEN lon > 5 THEN 'east' ELSE 'west' END AS side, SUM(t) AS s FROM g GROUP BY 1",  # noqa: E501
-        "CASE and COALESCE of text and dates": "SELECT CASE WHEN people > 4 THEN name ELSE 'small' END AS r FROM city",  # noqa: E501
+        "CASE and COALESCE of text and dates": "SELECT CASE WHEN val > 5 THEN name ELSE 'small' END AS r FROM city",  # noqa: E501
         "time zones other than UTC": "SELECT time AT TIME ZONE 'Europe/Brussels' AS r FROM g",
         "regular expressions": "SELECT name FROM city WHERE name ~ '^[BL]'",
     },
