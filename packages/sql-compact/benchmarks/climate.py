@@ -3,8 +3,9 @@
     python benchmarks/climate.py --times 1460 --lats 73 --lons 144 --out record.json
 
 Each answer is checked against xarray's. Times are the best of ``--repeat`` runs, after a first
-one that is reported by itself: it plans the query and builds its program. Rows are read by
-xarray-sql (where a Dataset is one group of dims), chunk by chunk.
+one that is reported by itself: it plans the query and builds its program. Peaks are of a further
+run, beside what the process held before it. Rows are read by xarray-sql (where a Dataset is one
+group of dims), chunk by chunk.
 """
 
 from __future__ import annotations
@@ -45,6 +46,23 @@ def _timed(run: Callable[[], Any], repeat: int) -> tuple[Any, float, float]:
     return result, seconds[0], min(seconds[1:] or seconds)
 
 
+def _peak(run: Callable[[], Any]) -> int | None:
+    """The most memory that a run takes beside what was there before, in bytes (Linux)."""
+    status = Path("/proc/self/status")
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return None
+
+    def field(name: str) -> int:
+        line = next(line for line in status.read_text().split("\n") if line.startswith(name))
+        return int(line.split()[1]) * 1024
+
+    before = field("VmRSS")
+    run()
+    return field("VmHWM") - before
+
+
 def measure(times: int, lats: int, lons: int, repeat: int, rows: bool) -> dict[str, Any]:
     """Seconds of every query in each engine."""
     queries = _queries()
@@ -61,7 +79,9 @@ def measure(times: int, lats: int, lons: int, repeat: int, rows: bool) -> dict[s
         )
         ours = result.transpose(*case.dims).sel({d: answer[d].values for d in case.dims})
         error = float(np.abs(ours.values - answer.transpose(*case.dims).values).max())
+        peak = _peak(lambda c=case: compact.sql(c.sql, engine="compact").to_xarray())
         entry = {
+            "compact_peak_bytes": peak,
             "xarray_s": xarray_s,
             "compact_first_s": first_s,
             "compact_s": compact_s,

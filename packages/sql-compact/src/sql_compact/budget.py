@@ -16,6 +16,8 @@ from .tensor.graph import Node, Op
 
 #: Times the largest operation's operands and result that may be copied within it.
 WORKSPACE = 1
+#: Maps of floats to integers in the same order and back, in several steps.
+_ORDERS = ("total_order", "from_total_order")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +52,17 @@ def memory_of(outputs: Sequence[Node]) -> Memory:
     for i, node in enumerate(order):
         alive += allocation(node)
         read = sum(_size(o.node) for o in node.operands)
-        workspace = WORKSPACE * (read + allocation(node)) if node.op is Op.CONTRACT else 0
+        workspace = WORKSPACE * (read + allocation(node)) if _copies(node) else 0
         peak = max(peak, alive + workspace)
         alive -= sum(allocation(done) for done in ends.get(i, ()))
     inputs = sum(_size(node) for node in order if node.op is Op.INPUT)
     largest = max(order, key=lambda node: node.size).shape if order else ()
     return Memory(inputs, peak, largest)
+
+
+def _copies(node: Node) -> bool:
+    """Whether torch needs more arrays of the operation's size to carry it out."""
+    return node.op is Op.CONTRACT or (node.op is Op.MAP and node.attributes in _ORDERS)
 
 
 def _size(node: Node) -> int:

@@ -20,12 +20,15 @@ from .parameters import Parameters, bind_parameters
 from .plan.messages import pointed, written
 from .precision import Precision
 from .program import AssumptionFailed, Output, Program, build_program
-from .reads import Reader, Region, regions
+from .reads import Reader
 from .registration import Registered, registrations
 from .relation.model import Coded, Relation, Table, Values
 from .result import CompactResult, DenseResult, Origin, Part, RowResult
 from .rows import mentioned, run_rows
+from .streaming.chunked import Chunked, plan_chunks
+from .streaming.selections import Selection
 from .tables import CompactTable
+from .tensor.graph import Op, topological
 from .tensor.labelled import Tensor
 from .tensor.maps import TORCH_DTYPES
 from .tracing import DERIVATIVE, Tracer
@@ -38,6 +41,8 @@ _MOVING = re.compile(r"\b(now|today|current_(date|time|timestamp))\b", re.IGNORE
 Engine = Literal["auto", "compact", "rows"]
 #: What a query starts with.
 _QUERIES = frozenset({"select", "values", "with", "from", "table"})
+#: How operators are written, by their names in plans.
+_SYMBOLS = {"divide": "/", "modulus": "%", "str_concat": "||", "bitwise_and": "&"}
 _ENGINES: tuple[Engine, ...] = ("auto", "compact", "rows")
 
 
@@ -47,7 +52,7 @@ class _Built:
 
     program: Program
     memory: Memory
-    regions: Mapping[str, Region]
+    dtypes: Mapping[str, torch.dtype]
 
 
 @dataclass(slots=True)
@@ -63,9 +68,13 @@ class _Prepared:
 
     def build(self, device: torch.device, exact: bool) -> _Built:
         if exact not in self.built:
-            program = build_program(self.tracer.builder, self.outputs, device, exact=exact)
-            memory = memory_of(program.nodes)
-            self.built[exact] = _Built(program, memory, regions(program.nodes))
+            program = build_program(
+                self.tracer.builder, self.outputs, device, exact=exact, select=True
+            )
+            results = (*program.nodes, *program.checks)
+            inputs = {str(n.attributes): n.dtype for n in topological(results) if n.op is Op.INPUT}
+            dtypes = {name: TORCH_DTYPES[dtype] for name, dtype in inputs.items()}
+            self.built[exact] = _Built(program, memory_of(program.nodes), dtypes)
         return self.built[exact]
 
 
@@ -80,7 +89,8 @@ class CompactContext:
         device: where queries run, as torch names devices.
         precision: what arithmetic runs in; see :class:`sql_compact.Precision`.
         memory_budget: bytes that a query may need, counted before it runs: the arrays it
-            reads and the most that its results and intermediate arrays take at once. None:
+            reads and the most that its results and intermediate arrays take at once. A query
+            that needs more runs chunk by chunk, if that is possible within the budget. None:
             no limit. Queries on rows are not counted.
 
     Example:
@@ -198,7 +208,7 @@ class CompactContext:
         Raises:
             InvalidSQL, UnknownTable, UnknownColumn: the query is wrong.
             UnsupportedSQL: it has no tensor form; the operator and the reason are named.
-            BudgetError: it would need more memory than the budget.
+            BudgetError: it would need more memory than the budget, in chunks too.
             QueryFailed: DataFusion could not finish it on rows.
         """
         statement, tables = self._read(text, params, engine)
@@ -210,14 +220,12 @@ class CompactContext:
             self._refuse(reason, statement, engine)
             warnings.warn(f"running on rows: {reason}", RowEngineWarning, stacklevel=2)
             return self._on_rows(statement, tables)
-        check_budget(built.memory, self._budget)
         try:
-            values = self._run(built, tables)
+            values = self._run(prepared, built, tables)
         except AssumptionFailed:
             with self._lock:
                 built = prepared.build(self._device, exact=True)
-            check_budget(built.memory, self._budget)
-            values = self._run(built, tables)
+            values = self._run(prepared, built, tables)
         computed = {o.tensor: v for o, v in zip(prepared.outputs, values, strict=True)}
         parts = [Part(part, computed) for part in prepared.table.bag.parts]
         table = prepared.table
@@ -236,11 +244,14 @@ class CompactContext:
         if engine == "rows":
             return explain_rows("engine='rows' was asked for")
         try:
-            _, built = self._prepare(statement, tables)
+            prepared, built = self._prepare(statement, tables)
         except UnsupportedSQL as reason:
             self._refuse(reason, statement, engine)
             return explain_rows(str(reason))
-        return explain_program(built.program.nodes, built.memory, self._budget)
+        chunked = self._chunked(prepared, built, Reader(tables, self._device))
+        memory = built.memory if chunked is None else chunked.memory
+        how = None if chunked is None else chunked.describe()
+        return explain_program(built.program.nodes, memory, self._budget, how)
 
     def _read(
         self, text: str, params: Parameters | None, engine: str
@@ -284,18 +295,39 @@ class CompactContext:
                 del self._cache[next(iter(self._cache))]
             return prepared, prepared.build(self._device, exact=False)
 
-    def _run(self, built: _Built, tables: Mapping[str, Registered]) -> list[torch.Tensor]:
+    def _chunked(self, prepared: _Prepared, built: _Built, reader: Reader) -> Chunked | None:
+        """How to run a program that needs more than the budget; None if it fits.
+
+        Raises:
+            BudgetError: no axis can be split so that it fits.
+        """
+        if self._budget is None or built.memory.total <= self._budget:
+            return None
+        with self._lock:
+            graph = prepared.tracer.builder.graph
+            chunked = plan_chunks(built.program, graph, self._budget, reader.array, reader.dims)
+        if chunked is None:
+            check_budget(built.memory, self._budget)
+        return chunked
+
+    def _run(
+        self, prepared: _Prepared, built: _Built, tables: Mapping[str, Registered]
+    ) -> list[torch.Tensor]:
         """The program's results, none of which shares memory with a registered array."""
         reader = Reader(tables, self._device)
-        inputs = {}
-        for name in built.program.inputs:
-            column, tensor = reader.input(name, built.regions)
-            if tensor.dtype != torch.bool:
-                element = self._precision.element(column.dtype, tensor.dim())
-                tensor = tensor.to(TORCH_DTYPES[element])
-            inputs[name] = tensor
-        owned = {t.untyped_storage().data_ptr() for t in inputs.values()}
-        results = built.program.run(inputs)
+        chunked = self._chunked(prepared, built, reader)
+        owned: set[int] = set()
+
+        def read(parts: Mapping[str, Selection]) -> dict[str, torch.Tensor]:
+            tensors = reader.read(parts)
+            owned.update(t.untyped_storage().data_ptr() for t in tensors.values())
+            return tensors
+
+        if chunked is not None:
+            results = chunked.run(read, self._device)
+        else:
+            inputs = read({n: built.program.parts[n] for n in built.program.inputs})
+            results = built.program.run({n: t.to(built.dtypes[n]) for n, t in inputs.items()})
         return [r.clone() if r.untyped_storage().data_ptr() in owned else r for r in results]
 
 
@@ -347,12 +379,18 @@ def _quoted(name: str) -> str:
 
 
 def _placed(reason: UnsupportedSQL, statement: str) -> UnsupportedSQL:
-    """The error with the line and column of the operator, where it is written by its name."""
-    word = reason.operator.split("(")[0].split(" ")[0]
-    offset = written(word, statement) if word and word.lower() != "plan" else None
-    if offset is None:
-        return reason
-    return UnsupportedSQL(reason.operator, reason.reason, pointed(reason.hint, statement, offset))
+    """The error with what would work and the operator's line and column, where it is written."""
+    hint = reason.hint
+    if not hint and not DERIVATIVE.search(statement):
+        hint = "engine='rows' runs it on DataFusion's rows"
+    word = reason.operator.split("(")[0].split(" ")[0].lower()
+    symbol = _SYMBOLS.get(word)
+    offset = written(word, statement) if word and word != "plan" else None
+    if offset is None and symbol is not None and symbol in statement:
+        offset = statement.index(symbol)
+    if offset is not None:
+        hint = pointed(hint, statement, offset)
+    return UnsupportedSQL(reason.operator, reason.reason, hint)
 
 
 def _origin(tables: Mapping[str, Registered]) -> Origin:

@@ -98,7 +98,7 @@ def domain_of(values: np.ndarray, where: str) -> Domain:
 
 def _refuse_repeats(values: np.ndarray, where: str) -> None:
     seen: dict[object, int] = {}
-    for position, value in enumerate(values.tolist()):
+    for position, value in enumerate(distinct_keys(values)):
         if value in seen:
             raise DomainError(
                 f"{where}: coordinate value {value!r} occurs at positions {seen[value]} and "
@@ -124,3 +124,19 @@ def distinct_keys(values: np.ndarray) -> list[object]:
     if values.dtype.kind == "f":
         keys = ["-0.0" if v == 0 and np.signbit(v) else v for v in keys]
     return keys
+
+
+def common_domain(domains: list[Domain]) -> Domain:
+    """The domain itself where all agree, else the union of the values in order."""
+    if all(d == domains[0] for d in domains):
+        return domains[0]
+    values: dict[object, object] = {}
+    for domain in domains:
+        array = domain.values()
+        values.update(zip(distinct_keys(array), array, strict=True))
+    if not values:
+        return domains[0]
+    merged = np.asarray(sorted(values.values()))
+    if merged.dtype.kind in "iu" and np.array_equal(merged, np.arange(merged[0], merged[-1] + 1)):
+        return Range(len(merged), int(merged[0]))
+    return Explicit(merged)

@@ -16,9 +16,16 @@ def explain_rows(reason: str) -> str:
 
 
 def explain_program(
-    outputs: Sequence[Node], memory: Memory | None = None, budget: int | None = None
+    outputs: Sequence[Node],
+    memory: Memory | None = None,
+    budget: int | None = None,
+    chunks: str | None = None,
 ) -> str:
-    """One line for each operation: its result's shape, and what it is made of."""
+    """One line for each operation: its result's shape, and what it is made of.
+
+    Args:
+        chunks: how the program runs chunk by chunk; None: at once.
+    """
     nodes = topological(outputs)
     lines = [_line(node) for node in nodes]
     counts: dict[str, int] = {}
@@ -28,14 +35,15 @@ def explain_program(
     results = ", ".join(f"%{node.index}" for node in outputs)
     head = [f"program: {summary}"]
     if memory is not None:
-        head.insert(0, _head(memory, budget))
+        head.insert(0, _head(memory, budget, chunks))
     return "\n".join([*head, *lines, f"return {results}"])
 
 
-def _head(memory: Memory, budget: int | None) -> str:
+def _head(memory: Memory, budget: int | None, chunks: str | None) -> str:
+    how = "one tensor program" if chunks is None else f"one tensor program in {chunks}"
     limit = "" if budget is None else f", budget {describe(budget)}"
     return (
-        f"engine: compact, one tensor program; memory: inputs {describe(memory.inputs)}, "
+        f"engine: compact, {how}; memory: inputs {describe(memory.inputs)}, "
         f"at most {describe(memory.peak)} besides{limit}"
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -13,6 +13,7 @@ from .lowering.torch_module import LoweredProgram, lower
 from .precision import Precision
 from .rewrites import rewrite
 from .rewrites.layout import align_layouts
+from .streaming.selections import Selection, absorb
 from .tensor.graph import Node
 from .tensor.labelled import Axis, Tensor, TensorBuilder
 
@@ -32,14 +33,16 @@ class Program:
     Attributes:
         nodes: the rewritten outputs, as graph nodes.
         lowered: the torch module; compile ``lowered.module`` to run it compiled.
-        checks: number of trailing outputs that say whether an assumption held.
+        checks: trailing outputs that say whether an assumption held.
+        parts: what each input reads of which array, where selections are part of reading.
     """
 
     nodes: tuple[Node, ...]
     lowered: LoweredProgram
     precision: Precision
     device: torch.device
-    checks: int
+    checks: tuple[Node, ...]
+    parts: Mapping[str, Selection] = field(default_factory=dict)
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -55,8 +58,9 @@ class Program:
         """
         with torch.no_grad(), matmul_precision(self.precision):
             results = list(self.lowered.module(*(inputs[name] for name in self.inputs)))
-        if self.checks:
-            held, results = results[-self.checks :], results[: -self.checks]
+        count = len(self.checks)
+        if count:
+            held, results = results[-count:], results[:-count]
             if not all(bool(flag) for flag in held):
                 raise AssumptionFailed
         return results
@@ -74,6 +78,7 @@ def build_program(
     exact: bool = False,
     check: bool = True,
     reassociate: bool = False,
+    select: bool = False,
 ) -> Program:
     """Rewrite and lower the program that computes ``outputs``.
 
@@ -81,6 +86,7 @@ def build_program(
         exact: never assume that a value is finite.
         check: also compute whether the assumptions made hold, as trailing outputs.
         reassociate: combine the factors of float products in another order.
+        select: inputs are the parts of arrays that are read, not whole arrays.
     """
     tensors = [o.tensor for o in outputs]
     rewritten = rewrite(builder, tensors, exact=exact, reassociate=reassociate)
@@ -93,8 +99,13 @@ def build_program(
     if check:
         checks += [_everywhere(builder, node, "isfinite") for node in rewritten.finite]
         checks += [_everywhere(builder, node, "isordered") for node in rewritten.ordered]
-    lowered = lower([*nodes, *checks], device, builder.graph.precision)
-    return Program(tuple(nodes), lowered, builder.graph.precision, device, len(checks))
+    results = [*nodes, *checks]
+    parts: Mapping[str, Selection] = {}
+    if select:
+        results, parts = absorb(builder.graph, results)
+    lowered = lower(results, device, builder.graph.precision)
+    kept, tests = tuple(results[: len(nodes)]), tuple(results[len(nodes) :])
+    return Program(kept, lowered, builder.graph.precision, device, tests, parts)
 
 
 def _everywhere(builder: TensorBuilder, node: Node, test: str) -> Node:

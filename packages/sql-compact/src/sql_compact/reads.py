@@ -1,7 +1,7 @@
-"""What a query reads of each registered array: which positions along which axes.
+"""Reading of registered arrays: only the positions that a program's inputs are of.
 
-A filter that fixes or bounds a coordinate becomes a slice or a gather of the input, so only
-those positions of a lazy array need to be read.
+Whatever a query reads of one column is read at once, so that a lazy array computes no block
+twice; each input is then a part of that.
 """
 
 from __future__ import annotations
@@ -14,146 +14,77 @@ import numpy as np
 import torch
 
 from .registration import Registered, extract
-from .tables import Nulls, ValueColumn
-from .tensor.graph import Node, Op, topological
+from .streaming.selections import Selection, is_range
+from .tables import ValueColumn
+
+#: Positions read along each axis of an array; None: all.
+Positions = tuple[np.ndarray | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
-    """The part of an array that is read: positions along some axes, all along others."""
+class _Block:
+    """What was read of a column, and where it is not NULL (None: everywhere)."""
 
-    positions: Mapping[int, np.ndarray]
-
-    def index(self, axis: int) -> slice | np.ndarray:
-        """Positions along an axis, as a slice where they are consecutive."""
-        found = self.positions.get(axis)
-        if found is None:
-            return slice(None)
-        if len(found) and np.array_equal(found, np.arange(found[0], found[0] + len(found))):
-            return slice(int(found[0]), int(found[0]) + len(found))
-        return found
-
-
-def regions(outputs: Sequence[Node]) -> Mapping[str, Region]:
-    """The region of each input that the program of ``outputs`` reads, by input name."""
-    nodes = topological(outputs)
-    users: dict[int, list[Node]] = {}
-    for node in nodes:
-        for index in {o.node.index for o in node.operands}:
-            users.setdefault(index, []).append(node)
-    results = {node.index for node in outputs}
-    found = {}
-    for node in nodes:
-        if node.op is Op.INPUT:
-            found[str(node.attributes)] = Region(_restrictions(node, users, results))
-    return found
-
-
-def _restrictions(
-    node: Node, users: Mapping[int, list[Node]], results: set[int]
-) -> dict[int, np.ndarray]:
-    """Positions read along axes, as far as every user agrees."""
-    axes: list[int | None] = list(range(node.rank))  # None: already restricted
-    found: dict[int, np.ndarray] = {}
-    while node.index not in results:
-        readers = users.get(node.index, [])
-        picks = [_pick(reader, node) for reader in readers]
-        if not picks or any(p is None for p in picks):
-            break
-        along = {p[0] for p in picks if p is not None}
-        axis = axes[along.pop()] if len(along) == 1 else None
-        if axis is None:
-            break
-        found[axis] = np.unique(np.concatenate([p[1] for p in picks if p is not None]))
-        if len(readers) > 1:
-            break
-        node = readers[0]
-        if node.op is Op.SLICE:
-            axes.remove(axis)
-        else:
-            value = node.operands[0]
-            place = dict(zip(value.axes, axes, strict=True))
-            axes = [place.get(i) for i in range(node.rank)]
-    return found
-
-
-def _pick(reader: Node, node: Node) -> tuple[int, np.ndarray] | None:
-    """The axis of ``node`` that an operation reads some positions of, and which."""
-    if reader.op is Op.SLICE:
-        axis, position = reader.attributes
-        return axis, np.array([position])
-    if reader.op is Op.GATHER:
-        value, index = reader.operands
-        if value.node is node and index.node is not node and index.node.op is Op.DATA:
-            return value.axes.index(-1), np.unique(index.node.attributes.values)
-    return None
+    positions: Positions
+    values: torch.Tensor
+    valid: torch.Tensor | None
 
 
 class Reader:
-    """Reads the arrays of one query as of now, each column once."""
+    """Reads the arrays of one query as of now."""
 
     def __init__(self, tables: Mapping[str, Registered], device: torch.device) -> None:
         self._device = device
-        self._read: dict[tuple[str, str], tuple[torch.Tensor, torch.Tensor | None]] = {}
-        self._inputs: dict[str, tuple[Registered, ValueColumn, bool]] = {}
+        self._columns: dict[str, tuple[Registered, ValueColumn, bool]] = {}
         for registered in tables.values():
-            for column in registered.table.columns:
-                table = registered.table
-                self._inputs[table.input_name(column)] = (registered, column, False)
-                self._inputs[table.mask_name(column)] = (registered, column, True)
+            table = registered.table
+            for column in table.columns:
+                self._columns[table.input_name(column)] = (registered, column, False)
+                self._columns[table.mask_name(column)] = (registered, column, True)
 
-    def input(self, name: str, regions: Mapping[str, Region]) -> tuple[ValueColumn, torch.Tensor]:
-        """The column an input is of, and its tensor; unread positions hold anything.
+    def array(self, source: str) -> Any:
+        """The registered array behind an input; not read."""
+        registered, column, _ = self._columns[source]
+        return registered.arrays[column.name]
+
+    def dims(self, source: str) -> tuple[str, ...]:
+        """Names of an input's axes."""
+        return self._columns[source][1].dims
+
+    def read(self, parts: Mapping[str, Selection]) -> dict[str, torch.Tensor]:
+        """The parts of arrays, by name.
 
         Raises:
-            ShapeError, DTypeError, DomainError: the array is no longer as registered.
+            ShapeError, DTypeError, DomainError: an array is no longer as registered.
         """
-        registered, column, is_mask = self._inputs[name]
-        table = registered.table
-        key = (table.name, column.name)
-        if key not in self._read:
-            array, mask = registered.arrays[column.name], registered.masks.get(column.name)
-            needed = [regions.get(n) for n in (table.input_name(column), table.mask_name(column))]
-            wanted = [r.positions for r in needed if r is not None]
-            self._read[key] = self._column(
-                registered, column, array, mask, _common(wanted) if wanted else {}
-            )
-        values, valid = self._read[key]
-        if not is_mask:
-            return column, values
-        if valid is None:
-            valid = torch.ones(column.shape, dtype=torch.bool, device=self._device)
-        return column, valid
+        wanted: dict[tuple[str, str], list[Selection]] = {}
+        for part in parts.values():
+            registered, column, _ = self._columns[part.source]
+            wanted.setdefault((registered.table.name, column.name), []).append(part)
+        blocks = {key: self._block(found) for key, found in wanted.items()}
+        tensors = {}
+        for name, part in parts.items():
+            registered, column, is_mask = self._columns[part.source]
+            block = blocks[registered.table.name, column.name]
+            tensor = block.values
+            if is_mask:
+                tensor = block.valid if block.valid is not None else _all(block.values)
+            tensors[name] = _cut(tensor, block.positions, part)
+        return tensors
 
-    def _column(
-        self,
-        registered: Registered,
-        column: ValueColumn,
-        array: Any,
-        mask: Any,
-        positions: Mapping[int, np.ndarray],
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def _block(self, parts: Sequence[Selection]) -> _Block:
+        registered, column, _ = self._columns[parts[0].source]
         table = registered.table
-        if not positions or not hasattr(array, "isel") or mask is not None:
-            values, valid = extract(array, mask)
-            if column.nulls is Nulls.MASK and valid is not None and column.domain is not None:
-                zero = values.dtype.type(0) if isinstance(values, np.ndarray) else 0
-                values = np.where(np.asarray(valid), np.asarray(values), zero)
-            tensor = table.check(column, values, self._device)
-            return tensor, None if valid is None else self._mask(valid)
-        region = Region(positions)
-        index = tuple(region.index(axis) for axis in range(len(column.dims)))
-        part = array.isel(dict(zip(array.dims, index, strict=True)))
-        if tuple(map(int, array.shape)) != column.shape:
-            return table.check(column, array, self._device), None
-        loaded = table.check_values(column, part.values, self._device)
-        whole = torch.empty(column.shape, dtype=loaded.dtype, device=self._device)
-        grids = [
-            torch.arange(size)[i] if isinstance(i, slice) else torch.from_numpy(i)
-            for i, size in zip(index, column.shape, strict=True)
-        ]
-        whole[torch.meshgrid(*grids, indexing="ij")] = loaded
-        return whole, None
+        array, mask = registered.arrays[column.name], registered.masks.get(column.name)
+        table.check_shape(column, array)
+        positions = tuple(_union([p.positions[i] for p in parts]) for i in range(len(column.dims)))
+        array, mask = _part(array, positions), None if mask is None else _part(mask, positions)
+        values, valid = extract(array, mask)
+        if valid is not None and column.domain is not None:
+            zero = values.dtype.type(0) if isinstance(values, np.ndarray) else 0
+            values = np.where(np.asarray(valid), np.asarray(values), zero)
+        tensor = table.check_values(column, values, self._device, positions)
+        return _Block(positions, tensor, None if valid is None else self._mask(valid))
 
     def _mask(self, valid: Any) -> torch.Tensor:
         if not isinstance(valid, torch.Tensor):
@@ -161,7 +92,61 @@ class Reader:
         return valid.to(device=self._device, dtype=torch.bool)
 
 
-def _common(wanted: Sequence[Mapping[int, np.ndarray]]) -> dict[int, np.ndarray]:
-    """Positions that cover every region: the union along axes that all restrict."""
-    axes = set.intersection(*(set(w) for w in wanted))
-    return {axis: np.unique(np.concatenate([w[axis] for w in wanted])) for axis in axes}
+def _all(values: torch.Tensor) -> torch.Tensor:
+    return torch.ones(values.shape, dtype=torch.bool, device=values.device)
+
+
+def _union(wanted: Sequence[int | np.ndarray | None]) -> np.ndarray | None:
+    """Positions that several readings need along one axis, ascending; None: all."""
+    if any(w is None for w in wanted):
+        return None
+    return np.unique(np.concatenate([np.atleast_1d(np.asarray(w)) for w in wanted]))
+
+
+def _index(positions: np.ndarray | None) -> slice | np.ndarray:
+    if positions is None:
+        return slice(None)
+    if is_range(positions):
+        return slice(int(positions[0]), int(positions[-1]) + 1)
+    return positions
+
+
+def _part(array: Any, positions: Positions) -> Any:
+    """The array at some positions along each axis, as lazy as it is."""
+    if all(p is None for p in positions):
+        return array
+    index = [_index(p) for p in positions]
+    if hasattr(array, "isel"):
+        return array.isel(dict(zip(array.dims, index, strict=True)))
+    if hasattr(type(array), "values") and not hasattr(array, "__getitem__"):
+        array = array.values
+    if len(index) == 1:
+        return array[index[0]]
+    slices = tuple(i if isinstance(i, slice) else slice(None) for i in index)
+    if any(s != slice(None) for s in slices):
+        array = array[slices]
+    for axis, taken in enumerate(index):
+        if not isinstance(taken, slice):
+            array = array[(*[slice(None)] * axis, taken)]
+    return array
+
+
+def _cut(tensor: torch.Tensor, read: Positions, part: Selection) -> torch.Tensor:
+    """A part's tensor from the block that was read."""
+    for axis in reversed(range(len(read))):
+        known, wanted = read[axis], part.positions[axis]
+        if wanted is None:
+            continue
+        places = np.asarray(wanted)
+        if known is not None:
+            places = np.searchsorted(known, places)
+        if isinstance(wanted, int):
+            tensor = tensor.select(axis, int(places))
+        elif len(places) == tensor.shape[axis] and is_range(places):
+            continue
+        elif is_range(places):
+            tensor = tensor.narrow(axis, int(places[0]), len(places))
+        else:
+            tensor = tensor.index_select(axis, torch.from_numpy(places).to(tensor.device))
+    remaining = sorted(part.order)
+    return tensor.permute([remaining.index(a) for a in part.order])

@@ -230,9 +230,10 @@ def extract(array: Any, mask: Any) -> tuple[np.ndarray | torch.Tensor, Any]:
         values = array.to_numpy(dtype=dtype, na_value=None if dtype.kind == "O" else dtype.type(0))
     else:
         own = None
-        values = array.values if hasattr(array, "values") else np.asarray(array)
+        # Asked of the type: a lazy array would be computed twice.
+        values = array.values if hasattr(type(array), "values") else np.asarray(array)
     if mask is not None:
-        given = np.asarray(mask.values if hasattr(mask, "values") else mask, dtype=bool)
+        given = np.asarray(mask.values if hasattr(type(mask), "values") else mask, dtype=bool)
         own = given if own is None else own & given
     return values, own
 

@@ -160,23 +160,40 @@ class CompactTable:
             DTypeError: its element type does not fit.
             DomainError: a value is outside the column's declared domain.
         """
-        shape = tuple(array.shape)
+        self.check_shape(column, array)
+        return self.check_values(column, array, device)
+
+    def check_shape(self, column: ValueColumn, array: Any) -> None:
+        """An array must have its column's shape.
+
+        Raises:
+            ShapeError: it has another.
+        """
+        shape = tuple(map(int, array.shape))
         if shape != column.shape:
             raise ShapeError(
                 f"table {self.name!r}, column {column.name!r}: expected shape "
                 f"{_shape(column.dims, column.shape)}, got {shape}"
             )
-        return self.check_values(column, array, device)
 
-    def check_values(self, column: ValueColumn, array: Any, device: torch.device) -> torch.Tensor:
+    def check_values(
+        self,
+        column: ValueColumn,
+        array: Any,
+        device: torch.device,
+        positions: Sequence[np.ndarray | None] | None = None,
+    ) -> torch.Tensor:
         """Some of a column's values, of any shape, as a tensor on ``device``.
+
+        Args:
+            positions: where along each axis they are from; None: all.
 
         Raises:
             DTypeError: their element type does not fit.
             DomainError: a value is outside the column's declared domain.
         """
         where = f"table {self.name!r}, column {column.name!r}"
-        if hasattr(array, "values") and not isinstance(array, torch.Tensor):
+        if hasattr(type(array), "values") and not isinstance(array, torch.Tensor):
             array = array.values
         tensor = array if isinstance(array, torch.Tensor) else _from_numpy(array, where)
         wanted = TORCH_DTYPES[column.dtype]
@@ -187,10 +204,16 @@ class CompactTable:
                 f"{where}: expected {column.dtype.value} values, got {str(tensor.dtype)[6:]}"
             )
         if column.domain is not None:
-            self._check_domain(column, tensor, where)
+            self._check_domain(column, tensor, where, positions)
         return tensor.to(device=device, dtype=wanted)
 
-    def _check_domain(self, column: ValueColumn, tensor: torch.Tensor, where: str) -> None:
+    def _check_domain(
+        self,
+        column: ValueColumn,
+        tensor: torch.Tensor,
+        where: str,
+        positions: Sequence[np.ndarray | None] | None,
+    ) -> None:
         if tensor.numel() == 0:
             return
         if tensor.device.type == "cpu":
@@ -204,7 +227,9 @@ class CompactTable:
             return
         outside = (tensor < 0) | (tensor >= column.domain)
         at = tuple(int(i) for i in outside.nonzero()[0])
-        place = ", ".join(f"{d}={i}" for d, i in zip(column.dims, at, strict=True))
+        read = positions or (None,) * len(at)
+        whole = [i if p is None else int(p[i]) for i, p in zip(at, read, strict=True)]
+        place = ", ".join(f"{d}={i}" for d, i in zip(column.dims, whole, strict=True))
         raise DomainError(
             f"{where}: value {int(tensor[at])} at ({place}) is outside its domain "
             f"0..{column.domain - 1}"

@@ -97,3 +97,19 @@ def test_extremes_of_a_union_are_in_total_order(specials):
         "SELECT MIN(v) AS l, MAX(v) AS h FROM (SELECT val AS v FROM s WHERE w > 0 "
         "UNION ALL SELECT a FROM p WHERE a = b)"
     )
+
+
+def test_an_infinity_meets_each_term_of_a_sum(engines_over):
+    # Summed over k alone first, infinity would meet 0 + 0 + 1 and not each of them.
+    engines = engines_over(
+        {
+            "f": xr.Dataset({"v": (("i", "j"), np.array([[0.0, 0.0], [0.0, np.inf]]))}),
+            "g": xr.Dataset({"v": (("j", "k"), np.array([[0.0, 0.0, 0.0], [0.0, 0.0, 1.0]]))}),
+            "h": xr.Dataset({"v": (("k",), np.array([1.0, 2.0, 0.0]))}),
+        }
+    )
+    engines.agree("SELECT f.i, SUM(f.v * g.v) AS s FROM f JOIN g ON f.j = g.j GROUP BY f.i")
+    engines.agree(
+        "SELECT f.i, SUM(f.v * g.v * h.v) AS s FROM f JOIN g ON f.j = g.j JOIN h ON g.k = h.k "
+        "GROUP BY f.i"
+    )

@@ -80,3 +80,53 @@ def test_a_quotient_of_integers_is_a_double():
     ctx.register("w", np.ma.array(np.ones(7), mask=np.zeros(7)), dims=("i",))
     sql = "WITH loss AS (SELECT AVG(val) AS l FROM w) SELECT i, grad(loss, w.val) AS g FROM w"
     assert ctx.sql(sql).to_xarray().values.tolist() == [1 / 7] * 7
+
+
+def test_jvp_leaves_null_terms_and_null_parameters_out(ctx):
+    direction = np.array([1.0, 5.0, 7.0, -2.0])
+    ctx.register("u", direction, dims=("i",))
+    sql = """
+        SELECT jvp(SUM(w.val * w.val * c.val), w.val, u) AS d
+        FROM w JOIN c ON w.i = c.i
+    """
+    expected = 2 * W[0] * 1.0 * direction[0] + 2 * W[3] * 4.0 * direction[3]
+    assert float(ctx.sql(sql).to_xarray()) == pytest.approx(expected, rel=1e-14)
+
+
+def test_vjp_of_masked_rows(ctx):
+    cotangent = np.array([3.0, 1.0, 2.0, -1.0])
+    ctx.register("ct", cotangent, dims=("i",), column="v")
+    sql = """
+        WITH y AS (SELECT w.i, SUM(w.val * w.val * c.val) AS v FROM w JOIN c ON w.i = c.i
+            WHERE w.i < 3 GROUP BY w.i)
+        SELECT i, vjp(y, val, ct) AS g FROM w ORDER BY i
+    """
+    gradient = ctx.sql(sql).to_arrow().column("g").to_pylist()
+    # Row 1 is NULL itself, row 2's factor is NULL, no row of y reads row 3.
+    assert gradient == [2 * W[0] * cotangent[0], None, 0.0, 0.0]
+
+
+def test_hessian_vector_products_with_nulls(ctx):
+    direction = np.array([1.0, 5.0, 7.0, -2.0])
+    ctx.register("u", direction, dims=("i",))
+    sql = """
+        WITH loss AS (SELECT SUM(w.val * w.val * w.val * c.val) AS l FROM w JOIN c ON w.i = c.i),
+        g AS (SELECT i, grad(loss, w.val) AS g FROM w)
+        SELECT g.i, jvp(g.g, w.val, u) AS h FROM g ORDER BY i
+    """
+    found = ctx.sql(sql).to_arrow().column("h").to_pylist()
+    assert found[0] == pytest.approx(6 * W[0] * direction[0], rel=1e-14)
+    assert found[3] == pytest.approx(6 * W[3] * 4.0 * direction[3], rel=1e-14)
+    assert found[2] in (0.0, None)
+    assert found[1] is None
+
+
+def test_a_mask_by_value_lets_no_gradient_through():
+    values = np.array([0.5, -1.0, 2.0, np.nan])
+    ctx = CompactContext()
+    ctx.register("w", values, dims=("i",))
+    sql = """
+        WITH loss AS (SELECT SUM(val * val) AS l FROM w WHERE val > 0 AND i < 3)
+        SELECT i, grad(loss, w.val) AS g FROM w ORDER BY i
+    """
+    assert ctx.sql(sql).to_arrow().column("g").to_pylist() == [1.0, 0.0, 4.0, 0.0]

@@ -25,6 +25,8 @@ CASES = {
         "CASE, COALESCE, NULLIF": "SELECT CASE WHEN val > 0 THEN COALESCE(NULLIF(n, 1), 0) END AS r FROM x",  # noqa: E501
         "BETWEEN, IN": "SELECT i FROM x WHERE val BETWEEN -1 AND 1 AND k IN (0, 2)",
         "IS [NOT] DISTINCT FROM": "SELECT i FROM x WHERE val IS DISTINCT FROM 1",
+        "IS UNKNOWN, IS TRUE": "SELECT i, (val > NULLIF(n, 1)) IS UNKNOWN AS r FROM x",
+        "GREATEST, LEAST, which leave NULLs out": "SELECT GREATEST(n, NULLIF(k, 1)) AS r FROM x",
         "float functions": "SELECT sqrt(abs(val)) + exp(val) + round(val) AS r FROM x",
         "integer division by a literal": "SELECT n / 3 AS q, n % 4 AS r FROM x",
         "integer division by a column": "SELECT n / (k + 1) AS q FROM x",
@@ -41,6 +43,8 @@ CASES = {
         "INTERVAL arithmetic": "SELECT time + INTERVAL '1 month' AS later FROM g",
         "LIKE, ILIKE, text functions": "SELECT upper(name) AS u FROM city WHERE name LIKE 'B%'",
         "CASE to text": "SELECT CASE WHEN lon > 5 THEN 'east' ELSE 'west' END AS side, SUM(t) AS s FROM g GROUP BY 1",  # noqa: E501
+        "CASE and COALESCE of text and dates": "SELECT CASE WHEN val > 5 THEN name ELSE 'small' END AS r FROM city",  # noqa: E501
+        "time zones other than UTC": "SELECT time AT TIME ZONE 'Europe/Brussels' AS r FROM g",
         "regular expressions": "SELECT name FROM city WHERE name ~ '^[BL]'",
     },
     "Joins": {
@@ -63,6 +67,8 @@ CASES = {
         "SUM, COUNT, AVG, MIN, MAX": "SELECT i, SUM(val) AS s, COUNT(val) AS c, AVG(val) AS a, MIN(val) AS l, MAX(val) AS h FROM x GROUP BY i",  # noqa: E501
         "STDDEV, VAR (both kinds)": "SELECT STDDEV(val) AS s, STDDEV_POP(val) AS p, VAR_SAMP(val) AS v, VAR_POP(val) AS q FROM x",  # noqa: E501
         "FILTER (WHERE ...)": "SELECT SUM(val) FILTER (WHERE j > 0) AS s FROM x",
+        "MIN, MAX of text and dates": "SELECT MIN(time) AS a, MAX(time) AS b FROM g",
+        "BOOL_AND, BOOL_OR": "SELECT i, BOOL_AND(val > 0) AS a, BOOL_OR(n > 0) AS o FROM x GROUP BY i",  # noqa: E501
         "GROUP BY a bounded column": "SELECT k, SUM(val) AS s FROM x GROUP BY k",
         "GROUP BY a condition": "SELECT val > 0 AS p, COUNT(*) AS c FROM x GROUP BY 1",
         "GROUP BY values without a domain": "SELECT n, COUNT(*) AS c FROM x GROUP BY n",
@@ -80,6 +86,8 @@ CASES = {
     "Windows": {
         "aggregate OVER (PARTITION BY ...)": "SELECT i, j, val - AVG(val) OVER (PARTITION BY i) AS d FROM x",  # noqa: E501
         "aggregate OVER ()": "SELECT i, j, val / SUM(val) OVER () AS d FROM x",
+        "PARTITION BY a key that may be NULL": "SELECT i, j, SUM(val) OVER (PARTITION BY NULLIF(k, 1)) AS s FROM x",  # noqa: E501
+        "over groups: SUM(SUM(...)) OVER ()": "SELECT k, SUM(val) / SUM(SUM(val)) OVER () AS s FROM x GROUP BY k",  # noqa: E501
         "running: OVER (... ORDER BY ...)": "SELECT i, j, SUM(val) OVER (PARTITION BY i ORDER BY j) AS s FROM x",  # noqa: E501
         "ROWS BETWEEN": "SELECT i, j, AVG(val) OVER (ORDER BY i, j ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) AS s FROM x",  # noqa: E501
         "ROW_NUMBER, RANK": "SELECT i, j, ROW_NUMBER() OVER (ORDER BY i, j) AS r FROM x",
@@ -90,6 +98,7 @@ CASES = {
         "WITH RECURSIVE": "WITH RECURSIVE r AS (SELECT 1 AS a UNION ALL SELECT a + 1 FROM r WHERE a < 3) SELECT * FROM r",  # noqa: E501
         "IN, EXISTS": "SELECT * FROM w WHERE k IN (SELECT k FROM shifted) OR EXISTS (SELECT 1 FROM v WHERE v.k = w.k)",  # noqa: E501
         "NOT IN of a column without NULLs": "SELECT * FROM w WHERE k NOT IN (SELECT k FROM shifted)",  # noqa: E501
+        "NOT IN of what may be NULL": "SELECT * FROM w WHERE k NOT IN (SELECT NULLIF(k, 3) FROM shifted)",  # noqa: E501
         "scalar": "SELECT val - (SELECT AVG(val) FROM x) AS d FROM x",
         "correlated scalar": "SELECT k, (SELECT SUM(x.val) FROM x WHERE x.k = w.k) AS s FROM w",
         "UNION ALL": "SELECT k, val FROM w UNION ALL SELECT k, val FROM shifted",
@@ -187,7 +196,25 @@ def document():
             engine, reason = outcome(ctx, sql)
             lines.append(f"| {_cell(name)} | {engine} | {_cell(reason)} | `{_cell(sql)}` |")
         lines.append("")
-    return "\n".join(lines)
+    return "\n".join([*lines, *CHOICES])
+
+
+#: Where engines disagree, and what is chosen here.
+CHOICES = (
+    "## Where engines disagree",
+    "",
+    "| question | here | DataFusion | DuckDB |",
+    "|---|---|---|---|",
+    "| `MIN`, `MAX` of NaN and infinities | IEEE total order | that; with `GROUP BY` NaN is skipped, and of infinities alone the largest finite number comes out | one NaN, above everything |",  # noqa: E501
+    "| -0.0 and 0.0 as keys | two keys | two keys | one key |",
+    "| overflow of integers | wraps | wraps | an error |",
+    "| `/` of integers | of integers | of integers | of floats |",
+    "| division by zero | floats: infinity or NaN; integers: on rows, an error | the same | NULL |",
+    "| variance of an infinite value | NaN | NaN | an error |",
+    "| order of float sums | any; within roundings of the sum of magnitudes | any | any |",
+    "| `UNION ALL` of NOT NULL and nullable literals | folds | fails | runs |",
+    "",
+)
 
 
 def _cell(text):

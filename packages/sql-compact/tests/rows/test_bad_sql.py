@@ -34,6 +34,21 @@ CASES = {
         UnsupportedSQL,
         "Leave out ORDER BY.*line 1, column 8",
     ),
+    "integer division": (
+        "SELECT name,\n people / (people - 1) FROM city",
+        UnsupportedSQL,
+        r"divide\(\).*Cast its arguments to DOUBLE.*line 2, column 9",
+    ),
+    "time zone": (
+        "SELECT time AT TIME ZONE 'Asia/Tokyo' FROM air",
+        UnsupportedSQL,
+        "AT TIME ZONE.*Convert the coordinate.*line 1, column 13",
+    ),
+    "no hint of its own": (
+        "SELECT CORR(temp, lat) FROM air",
+        UnsupportedSQL,
+        "CORR.*engine='rows'.*line 1, column 8",
+    ),
     "median": ("SELECT\n  MEDIAN(temp) FROM air", UnsupportedSQL, "MEDIAN.*line 2, column 3"),
     "group by a value": (
         "SELECT temp, COUNT(*) FROM air GROUP BY temp",

@@ -102,3 +102,9 @@ def test_rows_read_lazily_too(lazy):
     result = ctx.sql("SELECT AVG(temp) AS m FROM a", engine="rows").to_pandas()["m"][0]
     assert result == pytest.approx(temp.values.mean())
     assert wind.read == []
+
+
+def test_a_whole_array_is_computed_once(lazy):
+    ctx, _, temp, _ = lazy
+    ctx.sql("SELECT AVG(temp) AS m FROM a")
+    assert len(temp.read) == len(set(temp.read)) == 4

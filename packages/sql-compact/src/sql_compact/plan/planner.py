@@ -91,8 +91,15 @@ class Planner:
         from datafusion.substrait import Producer
 
         try:
-            plan = Producer.to_substrait_plan(frame.optimized_logical_plan(), self._session)
-            return Planned(plan.encode(), frame.schema(), _has_not_in(frame, sql))
+            # The types of an optimized plan: before, CASE and UNION are not yet of one type.
+            optimized = frame.optimized_logical_plan()
+        except Exception as error:
+            raise _not_handed_over(error) from error
+        _refuse_zones(optimized.display_indent(), sql)
+        try:
+            schema = self._session.create_dataframe_from_logical_plan(optimized).schema()
+            plan = Producer.to_substrait_plan(optimized, self._session)
+            return Planned(plan.encode(), schema, _has_not_in(frame, sql))
         except Exception as error:
             raise _not_handed_over(error) from error
 
@@ -131,6 +138,16 @@ def _refuse_lost(frame: DataFrame, sql: str) -> None:
             )
 
 
+def _refuse_zones(plan: str, sql: str) -> None:
+    """Refuse time zones other than UTC, which the message does not name."""
+    if _MAY_HAVE_ZONE.search(sql) and _OTHER_ZONE.search(plan):
+        raise UnsupportedSQL(
+            "AT TIME ZONE",
+            "DataFusion leaves the time zone out of the plan that it hands over",
+            "Convert the coordinate before registering it",
+        )
+
+
 def _not_handed_over(error: Exception) -> UnsupportedSQL:
     """DataFusion plans the query, but its plan has no form outside DataFusion."""
     message = str(error).replace("DataFusion error: ", "").split("\n")[0]
@@ -147,4 +164,6 @@ _LOST_IN_WINDOWS = {
     "(DISTINCT ": "(DISTINCT ...) OVER",
     " IGNORE NULLS": "IGNORE NULLS OVER",
 }
+_MAY_HAVE_ZONE = re.compile(r"\bzone\b|\bsome\s*\(|arrow_cast|to_local_time", re.IGNORECASE)
+_OTHER_ZONE = re.compile(r"""Timestamp\(\w+, (?:Some\()?"(?!UTC"|\+00:00")""")
 _NOT_IN = re.compile(r"\bNOT\s+IN\b", re.IGNORECASE)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pyarrow as pa
 
-from ..domain import Domain, Range, domain_of
+from ..domain import Domain, Range, common_domain, domain_of, positions
 from ..dtypes import DType, dtype_of_arrow
 from ..errors import UnsupportedSQL
 from ..functions.registry import ScalarFunction, scalar_function
@@ -23,16 +23,18 @@ from .domain_expressions import DomainExpressions, references
 from .equalities import EQUALITIES, literal_value
 from .model import Coded, Column, Coordinate, Relation, Values, nullable
 
+#: Unsigned types that torch has little arithmetic for.
+_WIDE_UNSIGNED = (DType.UINT16, DType.UINT32, DType.UINT64)
+#: Arithmetic whose lowest bits depend on its operands' lowest bits alone.
+_WRAPPING = ("add", "subtract", "multiply", "negate")
 _COMPARISONS = ("equal", "not_equal", "lt", "lte", "gt", "gte")
-_WindowEvaluator = Callable[[n.Window, Relation], Column]
 
 
 class Expressions:
-    """Evaluates scalar expressions; ``window`` evaluates aggregates OVER a partition."""
+    """Evaluates scalar expressions."""
 
-    def __init__(self, builder: TensorBuilder, window: _WindowEvaluator) -> None:
+    def __init__(self, builder: TensorBuilder) -> None:
         self._b = builder
-        self._window = window
         self._domains = DomainExpressions(builder)
 
     # --- columns ----------------------------------------------------------------------
@@ -121,8 +123,6 @@ class Expressions:
             case n.InList(value, options):
                 tests = [n.Call("equal", (value, option)) for option in options]
                 return self._call(n.Call("or", tuple(tests)), relation)
-            case n.Window():
-                return self._window(expression, relation)
             case n.Call():
                 return self._call(expression, relation)
         raise UnsupportedSQL("expression", f"{type(expression).__name__} is not evaluated")
@@ -146,7 +146,21 @@ class Expressions:
         operands = [self.value_of(a) for a in arguments]
         self._refuse_failing(function, operands)
         valid = self._b.conjunction(o.valid for o in operands)
-        return Values(self._b.map(call.name, *(o.value for o in operands)), valid)
+        return Values(self._mapped(call.name, [o.value for o in operands]), valid)
+
+    def _mapped(self, name: str, values: list[Tensor]) -> Tensor:
+        """A function of values; torch computes unsigned numbers as signed ones, which wrap."""
+        types = [v.dtype for v in values]
+        if not any(t in _WIDE_UNSIGNED for t in types) or any(t.is_float for t in types):
+            return self._b.map(name, *values)
+        result = self._b.map(name, *(self._b.cast(v, DType.INT64) for v in values))
+        if not result.dtype.is_integer:
+            if DType.UINT64 in types:
+                values = [self._b.cast(v, DType.FLOAT64) for v in values]
+            return self._b.map(name, *values) if DType.UINT64 in types else result
+        if DType.UINT64 in types and name not in _WRAPPING:
+            raise UnsupportedSQL(f"{name}()", "on unsigned numbers of 64 bits")
+        return self._b.cast(result, DType(np.result_type(*(t.numpy for t in types)).name))
 
     def _refuse_failing(self, function: ScalarFunction, operands: list[Values]) -> None:
         """A function that can fail must not run on rows that the query never reads.
@@ -176,6 +190,11 @@ class Expressions:
         if a.dtype.is_float or b.dtype.is_float:
             wide = DType.FLOAT64 if DType.FLOAT64 in (a.dtype, b.dtype) else DType.FLOAT32
             a, b = (self._b.map("total_order", self._b.cast(t, wide)) for t in (a, b))
+        elif any(t.dtype in _WIDE_UNSIGNED for t in (a, b)):
+            # Torch does not order unsigned numbers: signed ones in the same order.
+            low = np.iinfo(np.int64).min if DType.UINT64 in (a.dtype, b.dtype) else 0
+            shift = self._b.constant(low, DType.INT64)
+            a, b = (self._b.map("add", self._b.cast(t, DType.INT64), shift) for t in (a, b))
         return Values(self._b.map(name, a, b), valid)
 
     def _ranks(self, *columns: Coordinate | Coded) -> Iterator[Tensor]:
@@ -214,9 +233,11 @@ class Expressions:
             return column
         widening = dtype.is_float or source.is_bool
         if not widening and source.is_integer and dtype.is_integer:
-            widening = dtype.numpy.itemsize > source.numpy.itemsize or (
-                scalar_value(operand.value.node) is not None
-            )
+            known = scalar_value(operand.value.node)
+            widening = bool(np.can_cast(source.numpy, dtype.numpy, casting="safe"))
+            if known is not None:
+                limits = np.iinfo(dtype.numpy)
+                widening = widening or limits.min <= int(known) <= limits.max
         if not widening:
             raise UnsupportedSQL(
                 "CAST", f"casting {source.value} to {kind} can fail on rows the query never reads"
@@ -243,10 +264,28 @@ class Expressions:
             final = self.evaluate(otherwise or null, relation)
         if not taken:
             return final
-        result = self.value_of(final)
+        result = final
         for mask, then in reversed(taken):
-            result = self.choose(mask, self.value_of(then), result)
+            result = self.choose_column(mask, then, result)
         return result
+
+    def choose_column(self, mask: Tensor, then: Column, otherwise: Column) -> Column:
+        """``then`` where the mask holds, else ``otherwise``; of text and dates by position."""
+        coded = [c for c in (then, otherwise) if not _is_number(c)]
+        if not coded:
+            return self.choose(mask, self.value_of(then), self.value_of(otherwise))
+        domain = common_domain([c.domain for c in coded])
+        sides = []
+        for column in (then, otherwise):
+            if isinstance(column, Values):
+                if not _is_null(column):
+                    raise UnsupportedSQL("CASE", "numbers and text or dates in one column")
+                sides.append(Values(self._b.constant(0, DType.INT64), column.valid))
+                continue
+            found = positions(column.domain.values(), domain)
+            sides.append(Values(self._by_position(column, found, DType.INT64), column.valid))
+        chosen = self.choose(mask, *sides)
+        return Coded(chosen.value, domain, chosen.valid)
 
     def choose(self, mask: Tensor, then: Values, otherwise: Values) -> Values:
         """``then`` where the mask holds, else ``otherwise``."""
@@ -343,11 +382,31 @@ class Expressions:
         operands = [self.evaluate(a, relation) for a in call.arguments]
         if operands[0].valid is None:
             return operands[0]
-        result = self.value_of(operands[-1])
+        result = operands[-1]
         for operand in reversed(operands[:-1]):
-            value = self.value_of(operand)
-            mask = value.valid or self._b.constant(True, DType.BOOL)
-            result = self.choose(mask, Values(value.value), result)
+            mask = operand.valid or self._b.constant(True, DType.BOOL)
+            if scalar_value(mask.node) is not False:
+                result = self.choose_column(mask, nullable(self._b, operand, None), result)
+        return result
+
+    def _extreme(self, call: n.Call, relation: Relation) -> Column:
+        """GREATEST and LEAST leave NULLs out."""
+        operands = [self.value_of(self.evaluate(a, relation)) for a in call.arguments]
+        known = [o for o in operands if not _is_null(o)] or operands[:1]
+        result = known[0]
+        for other in known[1:]:
+            value = self._mapped(call.name, [result.value, other.value])
+            if result.valid is None and other.valid is None:
+                result = Values(value)
+                continue
+            if other.valid is not None:
+                value = self._b.where(other.valid, value, self._b.cast(result.value, value.dtype))
+            if result.valid is not None:
+                value = self._b.where(result.valid, value, self._b.cast(other.value, value.dtype))
+            valid = None
+            if result.valid is not None and other.valid is not None:
+                valid = self._b.map("or", result.valid, other.valid)
+            result = Values(value, valid)
         return result
 
     def _nullif(self, call: n.Call, relation: Relation) -> Column:
@@ -367,7 +426,7 @@ class Expressions:
         if isinstance(stopped, n.Call) and stopped.name == "ddx_stop_gradient" and left == right:
             return Values(self._b.tangent_zero(left.value.dtype), left.valid)
         valid = self._b.conjunction((left.valid, right.valid))
-        return Values(self._b.map("subtract", left.value, right.value), valid)
+        return Values(self._mapped("subtract", [left.value, right.value]), valid)
 
     def _power(self, call: n.Call, relation: Relation) -> Column:
         """A square is a product: the same value, cheaper, and known to the contraction rules."""
@@ -388,6 +447,10 @@ class Expressions:
         return Values(self._b.map(call.name, *(o.value for o in operands)), valid)
 
 
+def _is_number(column: Column) -> bool:
+    return isinstance(column, Values) or column.domain.dtype is not None
+
+
 def _is_null(values: Values) -> bool:
     return values.valid is not None and scalar_value(values.valid.node) is False
 
@@ -398,6 +461,8 @@ _SPECIAL: dict[str, Callable[[Expressions, n.Call, Relation], Column]] = {
     "not": Expressions._not,
     "is_null": Expressions._is_null_call,
     "is_not_null": Expressions._is_not_null,
+    "is_unknown": Expressions._is_null_call,
+    "is_not_unknown": Expressions._is_not_null,
     "is_not_distinct_from": Expressions._same,
     "is_distinct_from": Expressions._distinct,
     "is_true": Expressions._truth,
@@ -406,6 +471,8 @@ _SPECIAL: dict[str, Callable[[Expressions, n.Call, Relation], Column]] = {
     "is_not_false": Expressions._truth,
     "coalesce": Expressions._coalesce,
     "nullif": Expressions._nullif,
+    "greatest": Expressions._extreme,
+    "least": Expressions._extreme,
     "ddx_stop_gradient": Expressions._stop_gradient,
     "subtract": Expressions._subtract,
     "power": Expressions._power,

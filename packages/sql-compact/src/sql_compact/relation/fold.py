@@ -87,7 +87,7 @@ class Folder:
         self, bag: Bag, expressions: tuple[n.Expression, ...], catalog: Mapping[str, Table]
     ) -> Bag:
         width = len(bag.parts[0].columns)
-        bag, expressions = self._with_subqueries(bag, expressions, catalog)
+        bag, expressions = self._lifted(bag, expressions, catalog)
         return bag.map(lambda r: self._project(r, expressions, width))
 
     def _fold(self, plan: n.Plan, catalog: Mapping[str, Table]) -> Bag:
@@ -103,7 +103,7 @@ class Folder:
             case n.Filter(source, condition):
                 bag = self._fold(source, catalog)
                 width = len(bag.parts[0].columns)
-                bag, (condition,) = self._with_subqueries(bag, (condition,), catalog)
+                bag, (condition,) = self._lifted(bag, (condition,), catalog)
                 filtered = bag.map(lambda r: self._joins.filter(r, condition))
                 return filtered.map(lambda r: r.with_columns(r.columns[:width]))
             case n.Join():
@@ -133,7 +133,7 @@ class Folder:
     def _aggregate(self, plan: n.Aggregate, catalog: Mapping[str, Table]) -> Bag:
         bag = self._fold(plan.input, catalog)
         operands = [e for m in plan.measures for e in (*m.arguments, m.filter) if e is not None]
-        bag, replaced = self._with_subqueries(bag, tuple(operands), catalog)
+        bag, replaced = self._lifted(bag, tuple(operands), catalog)
         new = dict(zip(operands, replaced, strict=True))
         measures = tuple(
             n.Measure(
@@ -146,10 +146,10 @@ class Folder:
         )
         return self._aggregates.aggregate(bag, plan.keys, measures)
 
-    def _with_subqueries(
+    def _lifted(
         self, bag: Bag, expressions: tuple[n.Expression, ...], catalog: Mapping[str, Table]
     ) -> tuple[Bag, tuple[n.Expression, ...]]:
-        """Scalar subqueries as further columns of the bag, and the expressions reading them."""
+        """Scalar subqueries and windows as further columns, and the expressions reading them."""
         width = len(bag.parts[0].columns)
         columns: dict[n.Plan, Column] = {}
 
@@ -163,7 +163,28 @@ class Folder:
 
         replaced = tuple(map(lifted, expressions))
         extended = bag.map(lambda r: r.with_columns(r.columns + tuple(columns.values())))
-        return extended, replaced
+        return self._with_windows(extended, replaced)
+
+    def _with_windows(
+        self, bag: Bag, expressions: tuple[n.Expression, ...]
+    ) -> tuple[Bag, tuple[n.Expression, ...]]:
+        """Windows as further columns of the bag, and the expressions reading them."""
+        width = len(bag.parts[0].columns)
+        found: dict[n.Window, list[Column]] = {}
+
+        def lifted(expression: n.Expression) -> n.Expression:
+            if not isinstance(expression, n.Window):
+                return n.map_operands(expression, lifted)
+            if expression not in found:
+                found[expression] = self._aggregates.windows(expression, bag)
+            return n.ColumnRef(width + list(found).index(expression))
+
+        replaced = tuple(map(lifted, expressions))
+        parts = [
+            part.with_columns((*part.columns, *(columns[i] for columns in found.values())))
+            for i, part in enumerate(bag.parts)
+        ]
+        return Bag(tuple(parts)), replaced
 
     def _only_value(self, bag: Bag) -> Column:
         """The value of a query with at most one row, NULL where there is none."""

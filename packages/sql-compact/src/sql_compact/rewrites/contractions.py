@@ -36,14 +36,30 @@ def contract_products(rewriter: Rewriter, view: View) -> Tensor | None:
         )
         result = b.reduce_all("sum", value, view.reduced)
     else:
+        apart = _summed_apart(placed, view.reduced)
+        if apart and rewriter.exact:
+            return None
         _assume_finite(rewriter, inside, factors, placed)
         result = _ordered(rewriter, placed, view.reduced)
+        if apart:
+            # An infinity times each of several values is not an infinity times their sum; where
+            # the result is finite, so are all values that it is made of.
+            rewriter.finite[result.node] = None
     if outside:
         zero = b.constant(0.0, result.dtype)
         mask = b.conjunction(outside)
         assert mask is not None
         result = b.map("where", mask, result, zero)
     return result
+
+
+def _summed_apart(factors: list[Tensor], over: tuple[Axis, ...]) -> bool:
+    """Whether some factors are summed before others are multiplied."""
+    shaped = [f for f in factors if f.axes]
+    if len(shaped) > 2 or any(not f.axes and f.node.op is not Op.CONSTANT for f in factors):
+        return True
+    space = {a for f in shaped for a in f.axes}
+    return any(a in space and a not in f.axes for a in over for f in shaped)
 
 
 def _factors(rewriter: Rewriter, value: Tensor) -> tuple[list[Tensor], list[Tensor]]:

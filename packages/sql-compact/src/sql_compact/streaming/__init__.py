@@ -1,0 +1,1 @@
+"""Queries over more data than memory holds: read in parts, computed chunk by chunk."""
