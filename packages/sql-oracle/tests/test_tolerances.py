@@ -69,6 +69,18 @@ def test_the_row_is_chosen_by_size_length_and_learning_rate():
     assert chosen(100, 2, 1.0) == (32, 100)
 
 
+def test_a_floor_of_the_same_kind_of_device_is_preferred_if_it_is_long_and_fast_enough():
+    def device(steps, rate=0.0):
+        found = tolerance_for(
+            "tf32", parameters=10**7, steps=steps, device="cuda:0", learning_rate=rate
+        )
+        return found.floor.device
+
+    assert device(5) == "cuda (NVIDIA H200)"
+    assert device(6) == "cpu (emulated)"
+    assert device(2, 1e-3) == "cpu (emulated)"
+
+
 def test_tf32_on_a_cpu_is_float32():
     found = tolerance_for("tf32", parameters=1, steps=1, device="cpu")
     assert found.precision == "float32"

@@ -74,10 +74,10 @@ def tolerance_for(
             f"noise is measured for runs of up to {longest} updates, not {steps}; check in "
             "follow mode, where every update is judged by itself, or pass a tolerance"
         )
-    same_kind = [row for row in rows if row.device.partition(" ")[0].partition(":")[0] == kind]
-    rows = same_kind or rows
     fast = max(row.learning_rate for row in rows)
     rows = [row for row in rows if row.learning_rate >= min(learning_rate, fast)]
+    same_kind = [row for row in rows if row.device.partition(" ")[0].partition(":")[0] == kind]
+    rows = same_kind or rows
     length = min(row.steps for row in rows)
     rows = sorted(
         (row for row in rows if row.steps == length), key=lambda row: row.config.parameters
