@@ -12,6 +12,7 @@ import torch
 from sql_compact import CompactTable, DomainError, DType, ValueColumn, table_of_array
 
 from .errors import SessionError
+from .optimizers import Optimizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,15 +151,72 @@ def _number(value: float, kind: type[np.generic]) -> torch.Tensor:
     return torch.from_numpy(np.array(value, dtype=kind))
 
 
-def check_options(clip_norm: float | None, on_non_finite: str, ema_decay: float | None) -> None:
-    """Refuse options outside their range.
+def check_options(
+    batch: Mapping[str, Any],
+    optimizer: Any,
+    clip_norm: float | None,
+    compiled: bool | None,
+    on_non_finite: str,
+    ema_decay: float | None,
+) -> None:
+    """Refuse options of the wrong kind or outside their range.
 
     Raises:
         SessionError: naming the option.
     """
+    if not isinstance(batch, Mapping):
+        raise SessionError(f"batch is a {_kind(batch)}; it must map table names to BatchInput")
+    for name, given in batch.items():
+        if not isinstance(given, BatchInput):
+            raise SessionError(
+                f"batch: table {name!r} is a {_kind(given)}; describe it by a BatchInput(dims, "
+                "shape), and pass its arrays to step"
+            )
+    if isinstance(optimizer, type) or not isinstance(optimizer, Optimizer):
+        what = optimizer.__name__ if isinstance(optimizer, type) else repr(optimizer)
+        raise SessionError(f"optimizer is {what}; it must be an optimizer such as AdamW()")
+    if not isinstance(compiled, bool | None):
+        raise SessionError(f"compile is {compiled!r}; use True, False, or None for CUDA only")
     if on_non_finite not in ("raise", "skip"):
         raise SessionError(f"on_non_finite is {on_non_finite!r}; use 'raise' or 'skip'")
     if clip_norm is not None and not (clip_norm > 0 and math.isfinite(clip_norm)):
         raise SessionError(f"clip_norm is {clip_norm!r}; it must be above 0, or None")
     if ema_decay is not None and not 0 <= ema_decay < 1:
         raise SessionError(f"ema_decay is {ema_decay!r}; it must be at least 0 and below 1")
+
+
+def checked_device(device: str | torch.device) -> torch.device:
+    """The device.
+
+    Raises:
+        SessionError: it is neither the CPU nor a CUDA device that is there.
+    """
+    try:
+        found = torch.device(device)
+    except (RuntimeError, TypeError):
+        found = None
+    if found is None or found.type not in ("cpu", "cuda"):
+        raise SessionError(f"device is {device!r}; use 'cpu', 'cuda' or 'cuda:N'")
+    if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
+        raise SessionError(
+            f"device is {device!r}; torch finds {torch.cuda.device_count()} CUDA devices here. "
+            "Use 'cpu', or install a driver and a CUDA build of torch"
+        )
+    return found
+
+
+def check_is_batch(batch: Any) -> None:
+    """Refuse what is no batch.
+
+    Raises:
+        SessionError: it is not a mapping.
+    """
+    if not isinstance(batch, Mapping):
+        raise SessionError(
+            f"batch is a {_kind(batch)}; it must map table names to arrays, or be a list of such "
+            "micro-batches"
+        )
+
+
+def _kind(value: Any) -> str:
+    return type(value).__name__

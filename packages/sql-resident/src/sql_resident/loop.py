@@ -101,6 +101,11 @@ def fit(
         NonFiniteState: 100 batches in a row were skipped.
         CheckpointError: a save failed.
     """
+    if not callable(batches):
+        raise SessionError(
+            f"fit: batches is a {type(batches).__name__}; it must be a function from a data "
+            "position to a batch, such as lambda position: stored[position]"
+        )
     _check(steps, max_time, validate_every, patience, save_every, validate is not None)
     loop = _Loop(session, checkpoints)
     ahead = _Ahead(session, batches)

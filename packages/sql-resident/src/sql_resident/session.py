@@ -19,8 +19,10 @@ from .errors import SessionError
 from .guards import memory_checked, non_finite
 from .inputs import (
     BatchInput,
+    check_is_batch,
     check_options,
     checked_batch,
+    checked_device,
     checked_hyper,
     checked_seed,
     hyper_inputs,
@@ -89,8 +91,8 @@ class TrainingSession:
         ema_decay: float | None = None,
         batch_shapes: Sequence[Mapping[str, tuple[int, ...]]] = (),
     ) -> None:
-        check_options(clip_norm, on_non_finite, ema_decay)
-        device = torch.device(device)
+        check_options(batch, optimizer, clip_norm, compile, on_non_finite, ema_decay)
+        device = checked_device(device)
         compiled = device.type == "cuda" if compile is None else compile
         self._target = Target(device, Precision.of(precision), compiled)
         self._policy = on_non_finite
@@ -178,6 +180,7 @@ class TrainingSession:
             SessionError, ShapeError, DTypeError, DomainError: the batch is wrong.
             OutOfMemory: the device has too little memory.
         """
+        check_is_batch(batch)
         programs = self._shapes.of(batch)
         inputs = {n: t.clone() for n, t in checked_batch(programs.batch, batch).items()}
         with memory_checked(self.memory, self._target.device):
@@ -209,7 +212,7 @@ class TrainingSession:
         """
         progress = self._buffers.progress
         with memory_checked(self.memory, self._target.device):
-            if isinstance(batch, Mapping | StagedBatch):
+            if isinstance(batch, Mapping | StagedBatch) or not isinstance(batch, list | tuple):
                 if weights is not None:
                     raise SessionError("weights: they are for a list of micro-batches")
                 loss, norm, total = self._compute(batch, progress, meanwhile)
@@ -277,6 +280,7 @@ class TrainingSession:
             if batch.programs not in self._shapes.made:
                 raise SessionError("batch: it was staged by another session; stage it in this one")
             return batch.programs, batch.inputs
+        check_is_batch(batch)
         programs = self._shapes.of(batch)
         return programs, checked_batch(programs.batch, batch)
 
@@ -385,7 +389,13 @@ class TrainingSession:
     # --- checkpoints ----------------------------------------------------------------------
 
     def checkpoint(self, metrics: Mapping[str, float] | None = None) -> Checkpoint:
-        """The whole state in memory, for :meth:`CheckpointFolder.save`."""
+        """The whole state in memory, for :meth:`CheckpointFolder.save`.
+
+        Raises:
+            SessionError: ``metrics`` are not numbers by name.
+        """
+        if not isinstance(metrics, Mapping | None):
+            raise SessionError(f"metrics is {metrics!r}; it must map names to numbers")
         configuration: dict[str, Any] = {
             "optimizer": self._recipe.optimizer.to_json(),
             "clip_norm": self._recipe.clip_norm,

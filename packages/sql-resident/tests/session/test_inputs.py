@@ -14,7 +14,7 @@ from sql_compact import (
     UnknownColumn,
     UnknownTable,
 )
-from sql_resident import SGD, AdamW, BatchInput, SessionError, TrainingSession
+from sql_resident import SGD, AdamW, BatchInput, SessionError, TrainingSession, fit
 
 
 def with_change(**changes):
@@ -287,3 +287,49 @@ def test_wrong_weights_change_nothing(weights, kind, message, linear, same_bits)
         session.set_weights(weights)
     assert same_bits(session.state(), before)
     assert session.step_count == 1
+
+
+WRONG_KINDS = {
+    "an optimizer's name": (
+        lambda p: p.session(optimizer="adam"),
+        "optimizer is 'adam'; it must be an optimizer such as",
+    ),
+    "an optimizer's class": (
+        lambda p: p.session(optimizer=AdamW),
+        "optimizer is AdamW; it must be",
+    ),
+    "an array for a description": (
+        lambda p: p.session(batch={**p.batch, "x": np.zeros((2, 3))}),
+        "batch: table 'x' is a ndarray; describe it by a BatchInput",
+    ),
+    "a list of inputs": (lambda p: p.session(batch=list(p.batch)), "batch is a list; it must map"),
+    "a word for a switch": (lambda p: p.session(compile="yes"), "compile is 'yes'; use True"),
+    "an unknown device": (lambda p: p.session(device="tpu"), "device is 'tpu'; use 'cpu'"),
+    "another kind of device": (lambda p: p.session(device="meta"), "device is 'meta'; use 'cpu'"),
+    "no such device": (lambda p: p.session(device="cuda:99"), "torch finds .* CUDA devices"),
+    "no batch": (lambda p: p.session().step(None), "batch is a NoneType; it must map"),
+    "an array for a batch": (lambda p: p.session().step(np.zeros(3)), "batch is a ndarray"),
+    "arrays for micro-batches": (
+        lambda p: p.session().step([np.zeros(3), np.zeros(3)]),
+        "batch is a ndarray; it must map table names",
+    ),
+    "nothing to stage": (lambda p: p.session().stage(None), "batch is a NoneType"),
+    "nothing to evaluate": (lambda p: p.session().evaluate([1]), "batch is a list"),
+    "words for metrics": (
+        lambda p: p.session().save("x.npz", "loss"),
+        "metrics is 'loss'; it must",
+    ),
+    "a list for a function": (
+        lambda p: fit(p.session(), [p.batch_of(0)], steps=1),
+        "fit: batches is a list; it must be a function",
+    ),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_KINDS)
+def test_a_value_of_the_wrong_kind_is_refused(wrong, linear, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    make, message = WRONG_KINDS[wrong]
+    with pytest.raises(SessionError, match=message):
+        make(linear)
+    assert not list(tmp_path.iterdir())
