@@ -57,7 +57,9 @@ def _pytest(session: nox.Session, *options: str) -> None:
 @nox.session
 def tests(session: nox.Session) -> None:
     """Fast tests of everything, or of the packages named: `nox -s tests -- sql-compact`."""
-    _pytest(session)
+    # Two processes of one thread each: most of a test is Python, which has but one.
+    session.env["OMP_NUM_THREADS"] = "1"
+    _pytest(session, "-n", "2", "--dist", "loadfile")
 
 
 @nox.session
