@@ -54,11 +54,14 @@ class Rewriter:
         exact: rules must not assume that values are finite.
         finite: factors that a rule assumed to be finite everywhere; the caller either
             checks them at run time or knows that the final result will be checked.
+        apart: sums that no rule makes one term of; whether one does is a matter of the node
+            alone, and the same terms meet in many longer sums.
     """
 
     builder: TensorBuilder
     exact: bool = False
     finite: dict[Node, None] = field(default_factory=dict)
+    apart: set[Node] = field(default_factory=set)
 
     @property
     def graph(self) -> Graph:

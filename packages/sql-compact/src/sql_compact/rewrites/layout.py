@@ -31,11 +31,12 @@ def align_layouts(graph: Graph, outputs: Sequence[Node]) -> list[Node]:
 def _wanted_orders(nodes: Sequence[Node]) -> Mapping[int, Order]:
     """For stacked products, the axis order of an input that they are combined with."""
     wanted: dict[int, Order] = {}
+    inputs = _stored(nodes)
     for node in nodes:
         if node.op is not Op.MAP:
             continue
         full = [o for o in node.operands if len(o.axes) == node.rank]
-        stored = next((o for o in full if _is_stored(o.node)), None)
+        stored = next((o for o in full if o.node in inputs), None)
         for operand in full:
             found = None if stored is None else _stack_behind(operand)
             if stored is None or found is None:
@@ -63,11 +64,18 @@ def _stack_behind(operand: Operand) -> tuple[Node, Order] | None:
     return stack, tuple(operand.axes[place] for place in places)
 
 
-def _is_stored(node: Node) -> bool:
-    """An input, or an array computed elementwise from one in its own order."""
-    if node.op is Op.MAP and node.rank:
-        return any(o.axes == tuple(range(node.rank)) and _is_stored(o.node) for o in node.operands)
-    return node.op is Op.INPUT
+def _stored(nodes: Sequence[Node]) -> set[Node]:
+    """Inputs, and arrays computed elementwise from one in its own order."""
+    stored: set[Node] = set()
+    for node in nodes:  # operands come first
+        if node.op is Op.MAP and node.rank:
+            own = tuple(range(node.rank))
+            found = any(o.axes == own and o.node in stored for o in node.operands)
+        else:
+            found = node.op is Op.INPUT
+        if found:
+            stored.add(node)
+    return stored
 
 
 def _is_stack_of_products(node: Node) -> bool:

@@ -34,7 +34,7 @@ def add_masked(rewriter: Rewriter, view: View) -> Tensor | None:
 def common_factor(rewriter: Rewriter, view: View) -> Tensor | None:
     """``a * m + b * m`` → ``(a + b) * m``."""
     terms = _terms(view)
-    if terms is None:
+    if terms is None or not _share_operand(*terms):
         return None
     left, right = (match_map(rewriter, t, "multiply") for t in terms)
     if left is None or right is None:
@@ -46,6 +46,12 @@ def common_factor(rewriter: Rewriter, view: View) -> Tensor | None:
                     "multiply", add(rewriter, left[1 - i], right[1 - j]), left[i]
                 )
     return None
+
+
+def _share_operand(a: Tensor, b: Tensor) -> bool:
+    """Whether both read one node: without it no factor is common, and labels need no look."""
+    read = [o.node for o in a.node.operands]
+    return any(o.node in read for o in b.node.operands)
 
 
 def add_sums(rewriter: Rewriter, view: View) -> Tensor | None:
@@ -108,11 +114,14 @@ def _merged(rewriter: Rewriter, a: Tensor, b: Tensor) -> Tensor | None:
     total = rewriter.builder.map("add", a, b)
     if total.node.op is not Op.MAP or total.node.attributes != "add":
         return total
+    if total.node in rewriter.apart:
+        return None
     view = rewriter.expose(total)
     for rule in (*_MERGING, add_to_term):
         result = rule(rewriter, view)
         if result is not None:
             return result
+    rewriter.apart.add(total.node)
     return None
 
 
