@@ -21,10 +21,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 import torch
 from sql_oracle import GPTConfig, NativeGraphed, TrainingRecipe, precision_policy
 
@@ -33,6 +29,7 @@ from shakespeare_gpt.batches import BatchSource, Stream
 from shakespeare_gpt.cli import main as demo
 from shakespeare_gpt.cli import parse
 from shakespeare_gpt.data import encode, find_text, split
+from shakespeare_gpt.plots import loss_picture
 from shakespeare_gpt.settings import Settings
 from shakespeare_gpt.training import RECIPE_SCHEDULE, train
 
@@ -156,21 +153,20 @@ def _timed(seconds: dict[str, float], name: str) -> Iterator[None]:
 
 
 def _plot(path: Path, runs: dict[str, Run]) -> None:
-    figure, axes = plt.subplots(figsize=(8, 5), layout="constrained")
-    for (name, run), color in zip(runs.items(), ("#1f4e8c", "#c8553d"), strict=True):
-        axes.plot(*zip(*run["losses"], strict=True), color=color, alpha=0.25, linewidth=1)
-        steps, training, validation = zip(*run["evaluations"], strict=True)
-        axes.plot(steps, training, color=color, linestyle="--", label=f"{name}, training")
-        axes.plot(
-            steps, validation, color=color, marker="o", markersize=4, label=f"{name}, validation"
-        )
-    axes.set_ylim(0.8, 2.6)
-    axes.set_xlabel("update")
-    axes.set_ylabel("cross-entropy (nats a character)")
-    axes.grid(alpha=0.3)
-    axes.legend()
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
+    with loss_picture(path) as axes:
+        for (name, run), color in zip(runs.items(), ("#1f4e8c", "#c8553d"), strict=True):
+            axes.plot(*zip(*run["losses"], strict=True), color=color, alpha=0.25, linewidth=1)
+            steps, training, validation = zip(*run["evaluations"], strict=True)
+            axes.plot(steps, training, color=color, linestyle="--", label=f"{name}, training")
+            axes.plot(
+                steps,
+                validation,
+                color=color,
+                marker="o",
+                markersize=4,
+                label=f"{name}, validation",
+            )
+        axes.set_ylim(0.8, 2.6)
 
 
 if __name__ == "__main__":

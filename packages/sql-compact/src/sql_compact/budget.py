@@ -51,11 +51,11 @@ def memory_of(outputs: Sequence[Node]) -> Memory:
     alive = peak = 0
     for i, node in enumerate(order):
         alive += allocation(node)
-        read = sum(_size(o.node) for o in node.operands)
+        read = sum(o.node.nbytes for o in node.operands)
         workspace = WORKSPACE * (read + allocation(node)) if _copies(node) else 0
         peak = max(peak, alive + workspace)
         alive -= sum(allocation(done) for done in ends.get(i, ()))
-    inputs = sum(_size(node) for node in order if node.op is Op.INPUT)
+    inputs = sum(node.nbytes for node in order if node.op is Op.INPUT)
     largest = max(order, key=lambda node: node.size).shape if order else ()
     return Memory(inputs, peak, largest)
 
@@ -63,10 +63,6 @@ def memory_of(outputs: Sequence[Node]) -> Memory:
 def _copies(node: Node) -> bool:
     """Whether torch needs more arrays of the operation's size to carry it out."""
     return node.op is Op.CONTRACT or (node.op is Op.MAP and node.attributes in _ORDERS)
-
-
-def _size(node: Node) -> int:
-    return node.size * node.dtype.numpy.itemsize
 
 
 def check_budget(memory: Memory, budget: int | None) -> None:

@@ -11,8 +11,9 @@ from .buffers import Progress, StateBuffers
 from .engine import StepEngine
 from .errors import SessionError
 from .layouts import StateLayout, element
-from .programs import ShapePrograms, Target, accumulated_update, sum_layouts
+from .programs import ShapePrograms, accumulated_update, sum_layouts
 from .step_sql import MICRO_BATCH, Recipe
+from .target import Target
 
 #: Bit position of the micro-batch's number in the seed of its random numbers.
 _SEED_SHIFT = 32

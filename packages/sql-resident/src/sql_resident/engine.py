@@ -11,6 +11,7 @@ from sql_compact import DenseProgram, matmul_precision
 
 from .buffers import StateBuffers
 from .staging import Staging
+from .target import Target
 
 _Options = dict[str, str | int | bool | Callable[..., object]]
 #: The compiler would otherwise time several forms of a kernel and keep the fastest. They add up
@@ -38,7 +39,7 @@ class StepEngine:
             are the next state.
         slots: where each state array is read and written.
         buffers: the state; several engines may share it.
-        compiled: compile the whole step (inputs to spare state) once.
+        target: compiled, the whole step (inputs to spare state) is compiled once.
     """
 
     def __init__(
@@ -47,19 +48,17 @@ class StepEngine:
         slots: Sequence[StateSlot],
         buffers: StateBuffers,
         scalars: int,
-        device: torch.device,
-        compiled: bool,
+        target: Target,
     ) -> None:
         self._program = program
         self._slots = tuple(slots)
         self._scalars = scalars
-        self._device = device
-        self._compile = compiled
+        self._target = target
         self._state = buffers
         self._staging: dict[str, Staging] = {}
         self._prepared: Mapping[str, torch.Tensor] | None = None
         self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
-        self._report = torch.zeros(scalars, dtype=torch.float64, device=device)
+        self._report = torch.zeros(scalars, dtype=torch.float64, device=target.device)
         self._function: Callable[..., None] | None = None
         #: Compilations (or, uncompiled, lowerings) of the step.
         self.compilations = 0
@@ -87,7 +86,7 @@ class StepEngine:
 
         On CUDA the copy happens once the run in flight, if there is one, has ended.
         """
-        if self._fixed:
+        if self._target.fixed:
             self._upload("inputs", inputs)
             self._prepared = inputs
 
@@ -100,7 +99,7 @@ class StepEngine:
             inputs: arrays, unless :meth:`prepare` had the same object last.
             numbers: further inputs, which are new at every run.
         """
-        if self._fixed:
+        if self._target.fixed:
             self._start_fixed(inputs, numbers)
             return
         self.compilations = self.compilations or 1
@@ -126,11 +125,6 @@ class StepEngine:
 
     # --- static buffers: compiled steps and CUDA graphs ---------------------------------
 
-    @property
-    def _fixed(self) -> bool:
-        """Whether inputs and state keep their places in memory."""
-        return self._compile or self._device.type == "cuda"
-
     def _start_fixed(
         self, inputs: Mapping[str, torch.Tensor], numbers: Mapping[str, torch.Tensor]
     ) -> None:
@@ -138,7 +132,7 @@ class StepEngine:
             self.prepare(inputs)
         self._upload("numbers", numbers)
         arrays = {**self._staging["inputs"].arrays, **self._staging["numbers"].arrays}
-        if self._device.type == "cuda":
+        if self._target.captured:
             self._replay(arrays)
         else:
             self._call(arrays)
@@ -147,7 +141,9 @@ class StepEngine:
         """Copy what the program reads of these inputs to where it reads it."""
         if group not in self._staging:
             dtypes = {n: d for n, d in self._program.inputs.items() if n in inputs}
-            self._staging[group] = Staging({n: inputs[n] for n in dtypes}, dtypes, self._device)
+            self._staging[group] = Staging(
+                {n: inputs[n] for n in dtypes}, dtypes, self._target.device
+            )
         self._staging[group].upload(inputs)
 
     def _call(self, inputs: Mapping[str, torch.Tensor]) -> None:
@@ -172,7 +168,7 @@ class StepEngine:
                 target.copy_(results[output])
             report.copy_(torch.stack([r.to(torch.float64) for r in results[:scalars]]))
 
-        if not self._compile:
+        if not self._target.compiled:
             return step
         return _compiled(step)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -34,24 +33,11 @@ from .step_sql import (
     step_sql,
     update_sql,
 )
+from .target import Target
 
 #: What a step reports, before the next state: loss, gradient norm, a sum that is finite if
 #: the state is.
 REPORTED = ("loss", "grad_norm", "state_sum")
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """Where and how programs run."""
-
-    device: torch.device
-    precision: Precision
-    compiled: bool
-
-    @property
-    def fixed(self) -> bool:
-        """Whether arrays keep their places in memory, as compiled and captured steps need."""
-        return self.compiled or self.device.type == "cuda"
 
 
 class ShapePrograms:
@@ -98,8 +84,7 @@ class ShapePrograms:
         hyper = [column.name for column in self._hyper.columns]
         trace = self._traced(evaluation_sql(self._recipe.loss, hyper))
         program = trace.program([("loss", self.loss_column)], self._target.device)
-        target = self._target
-        return StepEngine(program, [], StateBuffers({}), 1, target.device, target.compiled)
+        return StepEngine(program, [], StateBuffers({}), 1, self._target)
 
     def accumulation(self, sums: StateBuffers) -> StepEngine:
         """Adds one micro-batch to the sums; the weights are inputs."""
@@ -114,9 +99,8 @@ class ShapePrograms:
             name = gradient_sum(table)
             slots.append(StateSlot(name, f"{name}.val", len(outputs)))
             outputs.append((f"{name}_next", "val"))
-        target = self._target
-        program = trace.program(outputs, target.device)
-        return StepEngine(program, slots, sums, 1, target.device, target.compiled)
+        program = trace.program(outputs, self._target.device)
+        return StepEngine(program, slots, sums, 1, self._target)
 
 
 def accumulated_update(
@@ -192,7 +176,7 @@ def _update_engine(
                 f"optimizer: the statement {statement!r} has the key columns {output.dims}; "
                 f"they must be those of its parameter, {dims}"
             )
-    return StepEngine(program, slots, buffers, len(reported), target.device, target.compiled)
+    return StepEngine(program, slots, buffers, len(reported), target)
 
 
 def _loss_column(trace: StatementTrace) -> str:

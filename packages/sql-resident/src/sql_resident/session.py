@@ -19,7 +19,6 @@ from .errors import SessionError
 from .guards import memory_checked, non_finite
 from .inputs import (
     BatchInput,
-    check_is_batch,
     check_options,
     checked_batch,
     checked_device,
@@ -29,12 +28,13 @@ from .inputs import (
 )
 from .layouts import checked_weights, element, initial_state, state_layout
 from .optimizers import Optimizer
-from .programs import REPORTED, ShapePrograms, Target, run
+from .programs import REPORTED, ShapePrograms, run
 from .reports import Counters, MemoryUse, StepReport
 from .resume import checkpoint_of, read_state
 from .schedules import Schedule, as_schedule
 from .shapes import BatchShapes, StagedBatch
 from .step_sql import Recipe, state_slots
+from .target import Target
 from .views import StateQueries, dataset_of
 
 if TYPE_CHECKING:
@@ -180,7 +180,6 @@ class TrainingSession:
             SessionError, ShapeError, DTypeError, DomainError: the batch is wrong.
             OutOfMemory: the device has too little memory.
         """
-        check_is_batch(batch)
         programs = self._shapes.of(batch)
         inputs = {n: t.clone() for n, t in checked_batch(programs.batch, batch).items()}
         with memory_checked(self.memory, self._target.device):
@@ -212,7 +211,7 @@ class TrainingSession:
         """
         progress = self._buffers.progress
         with memory_checked(self.memory, self._target.device):
-            if isinstance(batch, Mapping | StagedBatch) or not isinstance(batch, list | tuple):
+            if not isinstance(batch, list | tuple):
                 if weights is not None:
                     raise SessionError("weights: they are for a list of micro-batches")
                 loss, norm, total = self._compute(batch, progress, meanwhile)
@@ -280,9 +279,16 @@ class TrainingSession:
             if batch.programs not in self._shapes.made:
                 raise SessionError("batch: it was staged by another session; stage it in this one")
             return batch.programs, batch.inputs
-        check_is_batch(batch)
         programs = self._shapes.of(batch)
         return programs, checked_batch(programs.batch, batch)
+
+    def _all_inputs(
+        self, batch: Batch | StagedBatch, ema: bool = False
+    ) -> tuple[ShapePrograms, Mapping[str, torch.Tensor]]:
+        """The programs for a batch, and its inputs with everything else of the upcoming step."""
+        programs, inputs = self._checked(batch)
+        numbers = self._hyper_inputs(self._buffers.progress)
+        return programs, {**inputs, **numbers, **self._weights(ema)}
 
     def _hyper_inputs(self, progress: Progress, number: int = 0) -> dict[str, torch.Tensor]:
         seed = micro_seed(progress.seed, number)
@@ -306,17 +312,15 @@ class TrainingSession:
         Args:
             ema: of the averaged weights.
         """
-        programs, inputs = self._checked(batch)
-        given = {**inputs, **self._hyper_inputs(self._buffers.progress)}
+        programs, inputs = self._all_inputs(batch, ema)
         with memory_checked(self.memory, self._target.device):
-            return programs.evaluation.run({**given, **self._weights(ema)})[0]
+            return programs.evaluation.run(inputs)[0]
 
     def gradients(self, batch: Batch) -> dict[str, np.ndarray]:
         """Raw gradients (before clipping) by table, of the upcoming step; changes nothing."""
-        programs, inputs = self._checked(batch)
-        given = {**inputs, **self._hyper_inputs(self._buffers.progress)}
+        programs, inputs = self._all_inputs(batch)
         with memory_checked(self.memory, self._target.device):
-            arrays = run(programs.gradients, {**given, **self._weights()}, self._target.device)
+            arrays = run(programs.gradients, inputs, self._target.device)
         return {t.name: a for t, a in zip(self._layout.tables, arrays, strict=True)}
 
     @property

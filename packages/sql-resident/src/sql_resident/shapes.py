@@ -11,7 +11,7 @@ import torch
 from sql_compact import CompactTable, ShapeError
 
 from .errors import SessionError
-from .inputs import BatchInput
+from .inputs import BatchInput, check_is_batch
 from .programs import ShapePrograms
 
 _Layouts = dict[str, CompactTable]
@@ -73,8 +73,10 @@ class BatchShapes:
         """The programs for a batch; the first ones if arrays are missing or unknown.
 
         Raises:
+            SessionError: it is no batch.
             ShapeError: no set has the batch's shapes, and more than one is declared.
         """
+        check_is_batch(batch)
         if len(self._sets) == 1 or set(batch) != set(self.first.batch):
             return self.first
         key = tuple(tuple(np.shape(batch[name])) for name in self.first.batch)

@@ -23,7 +23,7 @@ def peak_bytes(outputs: Sequence[Node]) -> int:
         for operand in node.operands:
             last[_owner(operand.node).index] = time
     kept = {_owner(node).index for node in outputs}
-    held = sum(node.size * node.dtype.numpy.itemsize for node in order if node.op is Op.INPUT)
+    held = sum(node.nbytes for node in order if node.op is Op.INPUT)
     peak = alive = held
     ending: dict[int, int] = {}
     for time, node in enumerate(order):

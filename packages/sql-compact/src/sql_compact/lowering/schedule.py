@@ -18,7 +18,7 @@ _VIEWS = (Op.SLICE, Op.DIAGONAL, Op.CONSTANT, Op.DATA, Op.IOTA, Op.INPUT)
 
 def allocation(node: Node) -> int:
     """Bytes that running the node allocates."""
-    return 0 if node.op in _VIEWS else node.size * node.dtype.numpy.itemsize
+    return 0 if node.op in _VIEWS else node.nbytes
 
 
 def schedule(outputs: Sequence[Node]) -> list[Node]:

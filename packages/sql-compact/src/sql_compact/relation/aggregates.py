@@ -62,9 +62,9 @@ class Aggregates:
         axes: list[Axis | None] = []
         for i in range(width):
             columns = [keys[i] for _, keys in parts]
-            axes.append(None if nulls[i] else self._groups.group_axis(columns, axes))
+            axes.append(None if nulls[i] else self._groups.group_axis(columns))
         grouped = [self._groups.assign(part, keys, axes) for part, keys in parts]
-        present = self._groups.any_row(grouped)
+        present = self._groups.any_row((g.rows, g.reduced) for g in grouped)
         row_axes = tuple(dict.fromkeys(a for a in axes if a is not None))
         key_columns = tuple(
             null_column(self._b, parts[0][1][i]) if axis is None else Coordinate(axis)
@@ -100,7 +100,7 @@ class Aggregates:
             axes: list[Axis | None] = []
             for i, is_null in enumerate(pattern):
                 columns = [keys[i] for _, _, keys in members]
-                axes.append(None if is_null else self._groups.group_axis(columns, axes))
+                axes.append(None if is_null else self._groups.group_axis(columns))
             grouped = [self._window_rows(rows, keys, axes) for _, rows, keys in members]
             result = self._measures.measure(measure, grouped, always=False)
             whole = tuple(dict.fromkeys(a for a in axes if a is not None))

@@ -155,9 +155,9 @@ class Expressions:
             return self._b.map(name, *values)
         result = self._b.map(name, *(self._b.cast(v, DType.INT64) for v in values))
         if not result.dtype.is_integer:
-            if DType.UINT64 in types:
-                values = [self._b.cast(v, DType.FLOAT64) for v in values]
-            return self._b.map(name, *values) if DType.UINT64 in types else result
+            if DType.UINT64 not in types:
+                return result
+            return self._b.map(name, *(self._b.cast(v, DType.FLOAT64) for v in values))
         if DType.UINT64 in types and name not in _WRAPPING:
             raise UnsupportedSQL(f"{name}()", "on unsigned numbers of 64 bits")
         return self._b.cast(result, DType(np.result_type(*(t.numpy for t in types)).name))

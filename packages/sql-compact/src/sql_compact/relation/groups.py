@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -101,7 +102,7 @@ class Groups:
                 masks.append(self._b.map("not", key.valid) if is_null else key.valid)
         return self._b.conjunction(masks)
 
-    def group_axis(self, columns: list[Column], taken: list[Axis | None]) -> Axis:
+    def group_axis(self, columns: list[Column]) -> Axis:
         """The axis of one key: the parts' own where they agree, else a common one."""
         first = columns[0]
         if len(columns) == 1 and isinstance(first, Coordinate):
@@ -112,7 +113,6 @@ class Groups:
 
     def assign(self, part: Relation, keys: list[Column], axes: list[Axis | None]) -> Grouped:
         """Put the part's rows on the group axes: rename, or select by code."""
-        rows = part.present
         names: dict[Axis, Axis] = {}
         selections: list[tuple[Column, Axis]] = []
         for key, axis in zip(keys, axes, strict=True):
@@ -125,7 +125,7 @@ class Groups:
             ):
                 continue
             selections.append((key, axis))
-        relation = rename(self._b, Relation(part.axes, part.columns, rows), names)
+        relation = rename(self._b, part, names)
         rows = relation.present
         for key, axis in selections:
             code = self.renamed_code(key, axis.domain, names)
@@ -195,19 +195,20 @@ class Groups:
         found = positions(key.domain.values(), domain)
         return self._b.lookup(self._b.graph.data(found, DType.INT64), code)
 
-    def any_row(self, parts: list[Grouped]) -> Tensor | None:
-        """Where a group has a row; None: everywhere."""
+    def any_row(self, parts: Iterable[tuple[Tensor | None, tuple[Axis, ...]]]) -> Tensor | None:
+        """Where a group has a row; None: everywhere.
+
+        Args:
+            parts: rows (None: all), and the axes of them that are reduced away.
+        """
         masks = []
-        for part in parts:
-            if any(a.size == 0 for a in part.reduced):
+        for rows, reduced in parts:
+            if any(a.size == 0 for a in reduced):
                 masks.append(self._b.constant(False, DType.BOOL))
-            elif part.rows is None:
+            elif rows is None:
                 return None
             else:
-                masks.append(self._b.reduce("any", part.rows, part.reduced))
-        return self.any_of(masks)
-
-    def any_of(self, masks: list[Tensor]) -> Tensor | None:
+                masks.append(self._b.reduce("any", rows, reduced))
         result = masks[0]
         for mask in masks[1:]:
             result = self._b.map("or", result, mask)

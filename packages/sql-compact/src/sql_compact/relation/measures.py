@@ -59,7 +59,7 @@ class Measures:
             coded = self._coded_extreme(name, measure, parts, always)
             if coded is not None:
                 return coded
-        terms = [self._term(measure, part) for part in parts]
+        terms = [self._argument(measure, part) for part in parts]
         return function(self, terms, always)
 
     def _coded_extreme(
@@ -76,11 +76,8 @@ class Measures:
         ordered = Explicit(np.asarray(sorted(domain.values()), dtype=domain.values().dtype))
         terms = []
         for part, column in zip(parts, columns, strict=True):
-            mask = self._mask(measure, part)
-            filtered = part.partial or measure.filter is not None or column.valid is not None
             code = self._groups.renamed_code(column, ordered, {})
-            mask = self._b.known_mask(self._b.conjunction((mask, column.valid)))
-            terms.append(Term(code, mask, part.reduced, filtered))
+            terms.append(self._term(measure, part, code, column.valid))
         found = self._extreme(name, terms, always)
         code = self._b.where(found.valid, found.value, self._b.constant(0, DType.INT64))
         return Coded(code, ordered, found.valid)
@@ -127,8 +124,7 @@ class Measures:
         condition = self._expressions.condition(measure.filter, part.relation)
         return self._b.conjunction((part.rows, condition))
 
-    def _term(self, measure: n.Measure, part: Grouped) -> Term:
-        mask = self._mask(measure, part)
+    def _argument(self, measure: n.Measure, part: Grouped) -> Term:
         value: Tensor | None = None
         valid: Tensor | None = None
         if measure.arguments:
@@ -136,23 +132,20 @@ class Measures:
             valid = column.valid
             if measure.function != "count":
                 value = self._expressions.value_of(column).value
+        return self._term(measure, part, value, valid)
+
+    def _term(
+        self, measure: n.Measure, part: Grouped, value: Tensor | None, valid: Tensor | None
+    ) -> Term:
         filtered = part.partial or measure.filter is not None or valid is not None
-        mask = self._b.known_mask(self._b.conjunction((mask, valid)))
-        return Term(value, mask, part.reduced, filtered)
+        mask = self._b.conjunction((self._mask(measure, part), valid))
+        return Term(value, self._b.known_mask(mask), part.reduced, filtered)
 
     def _contributes(self, terms: list[Term], always: bool) -> Tensor | None:
         """Where some row contributes a value, or None where each existing group has one."""
         if not always and not any(t.filtered for t in terms):
             return None
-        masks = []
-        for term in terms:
-            if any(a.size == 0 for a in term.reduced):
-                masks.append(self._b.constant(False, DType.BOOL))
-            elif term.mask is None:
-                return None
-            else:
-                masks.append(self._b.reduce("any", term.mask, term.reduced))
-        return self._groups.any_of(masks)
+        return self._groups.any_row((t.mask, t.reduced) for t in terms)
 
     def _combine(
         self, function: str, terms: list[Term], identity: bool | int | float, merge: str

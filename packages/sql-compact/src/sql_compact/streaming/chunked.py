@@ -74,17 +74,17 @@ class Schedule:
             peak = max(peak, memory_of(stage.nodes).peak)
             leaves = [n for n in topological(stage.nodes) if n.op is Op.INPUT]
             inputs |= {
-                str(n.attributes): _bytes(n) for n in leaves if str(n.attributes) not in stage.needs
+                str(n.attributes): n.nbytes for n in leaves if str(n.attributes) not in stage.needs
             }
         for by_size in self.passes:
             stage = by_size[self.length]
             held |= {n.index: n for n in stage.results}
             leaves = [n for n in topological(stage.nodes) if n.op is Op.INPUT]
-            chunk = sum(_bytes(n) for n in leaves if str(n.attributes) in stage.leaves)
+            chunk = sum(n.nbytes for n in leaves if str(n.attributes) in stage.leaves)
             read = max(read, chunk)
             peak = max(peak, memory_of(stage.nodes).peak + (_COPIES - 1) * chunk)
         shapes = [n.shape for n in (*held.values(), *self.passes[0][self.length].nodes)]
-        kept = sum(map(_bytes, held.values()))
+        kept = sum(n.nbytes for n in held.values())
         return Memory(read + sum(inputs.values()), peak + kept, max(shapes, key=math.prod))
 
 
@@ -196,10 +196,6 @@ def _block(arrays: Callable[[str], Any], part: Selection, axis: int) -> int | No
 
 def _memory(graph: Graph, outputs: Sequence[Node], split: Split, length: int) -> Memory:
     return Schedule.of(graph, outputs, split, length).memory()
-
-
-def _bytes(node: Node) -> int:
-    return node.size * node.dtype.numpy.itemsize
 
 
 class _Run:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ..rewrites.engine import output_positions
 from ..tensor.graph import Node, Op, topological
 
 #: How partial results of a reduction are merged.
@@ -77,14 +78,14 @@ def _classes(nodes: Sequence[Node]) -> list[dict[int, set[int]]]:
         iteration: dict[int, Place] = {k: (node.index, k) for k in range(node.rank)}
         if node.index not in depends:
             continue
-        outer = outputs_of(node)
+        outer = _outputs_of(node)
         for operand in node.operands:
             if operand.node.index not in depends:
                 continue
-            for axis, place in enumerate(places_of(node, operand.axes)):
+            for axis, place in enumerate(operand.axes):
                 if place < 0:
                     continue
-                target = place if outer is None else outer.get(place, -1 - place)
+                target = outer.get(place, -1 - place)
                 mine = iteration.setdefault(target, (node.index, target))
                 parents[root((operand.node.index, axis))] = root(mine)
     by_root: dict[Place, dict[int, set[int]]] = {}
@@ -98,28 +99,9 @@ def _classes(nodes: Sequence[Node]) -> list[dict[int, set[int]]]:
     return list(by_root.values())
 
 
-def places_of(node: Node, axes: tuple[int, ...]) -> tuple[int, ...]:
-    """Where an operand's axes lie in the node's iteration space."""
-    if node.op in (Op.REDUCE, Op.SLICE, Op.DIAGONAL):
-        return tuple(range(len(axes)))
-    return axes
-
-
-def outputs_of(node: Node) -> dict[int, int] | None:
-    """The output axis at each place of the iteration space; None where they are the same."""
-    rank = node.operands[0].node.rank if node.operands else 0
-    if node.op is Op.REDUCE:
-        gone = set(node.attributes[1])
-    elif node.op is Op.SLICE:
-        gone = {node.attributes[0]}
-    elif node.op is Op.DIAGONAL:
-        gone = {node.attributes[1]}
-    elif node.op is Op.CONTRACT:
-        return {k: k for k in range(node.rank)}
-    else:
-        return None
-    kept = [k for k in range(rank) if k not in gone]
-    return {k: i for i, k in enumerate(kept)}
+def _outputs_of(node: Node) -> dict[int, int]:
+    """The output axis at each place of the iteration space that has one."""
+    return {place: axis for axis, place in enumerate(output_positions(node))}
 
 
 def _split(
@@ -145,16 +127,14 @@ def _split(
         for operand in node.operands:
             axis_or_none = along.get(operand.node.index)
             if axis_or_none is not None:
-                hits.add(places_of(node, operand.axes)[axis_or_none])
+                hits.add(operand.axes[axis_or_none])
         if not hits:
             continue
         place = hits.pop()
         if hits or place < 0 or node.op in (Op.ATTENTION, Op.DROPOUT):
             return None
-        outer = outputs_of(node)
-        if outer is None:
-            along[node.index] = place
-        elif place in outer and not _fixes(node, place):
+        outer = _outputs_of(node)
+        if place in outer and not _fixes(node, place):
             along[node.index] = outer[place]
         elif node.op is Op.REDUCE:
             merged[node.index] = MERGES[node.attributes[0]]

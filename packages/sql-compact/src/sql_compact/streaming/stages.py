@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..tensor.graph import Graph, Node, Op, Operand, topological
-from .splits import Split, places_of, readers
+from .splits import Split, readers
 
 #: A whole value that a program reads, and the axis of it that a chunk is cut along, if any.
 Need = tuple[int, int | None]
@@ -50,9 +50,6 @@ class Stages:
     def kept(self) -> list[Node]:
         """Outputs that are put together from chunks."""
         return [n for n in self._outputs if n.index in self._split.along]
-
-    def node(self, index: int) -> Node:
-        return self._by_index[index]
 
     def chunk(self, number: int, size: int) -> Stage:
         """The program of pass ``number`` (from 1) for a chunk of ``size`` positions."""
@@ -107,9 +104,7 @@ class _Rebuilding:
 
     def _inside(self, node: Node) -> bool:
         """Whether the node itself is computed by this program, where it is not a result."""
-        if self._size is None:
-            return node.index not in self._split.along
-        return node.index in self._split.along
+        return (node.index in self._split.along) == (self._size is not None)
 
     # --- whole ------------------------------------------------------------------------
 
@@ -140,8 +135,7 @@ class _Rebuilding:
             if operand.node.index in self._split.along:
                 operands.append(Operand(self._done[operand.node.index], operand.axes))
                 continue
-            places = places_of(node, operand.axes)
-            cut = places.index(place) if place in places else None
+            cut = operand.axes.index(place) if place in operand.axes else None
             operands.append(Operand(self._need(operand.node, cut), operand.axes))
         return self._graph.intern(node.op, operands, shape, node.dtype, node.attributes)
 
@@ -150,7 +144,7 @@ class _Rebuilding:
         for operand in node.operands:
             axis = self._split.along.get(operand.node.index)
             if axis is not None:
-                return places_of(node, operand.axes)[axis]
+                return operand.axes[axis]
         raise AssertionError("a split node without a split operand")
 
     def _need(self, node: Node, cut: int | None) -> Node:

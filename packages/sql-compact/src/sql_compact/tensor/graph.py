@@ -80,6 +80,11 @@ class Node:
     def size(self) -> int:
         return math.prod(self.shape)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the array."""
+        return self.size * self.dtype.numpy.itemsize
+
     def __repr__(self) -> str:
         return f"%{self.index}:{self.op.value}{list(self.shape)}"
 

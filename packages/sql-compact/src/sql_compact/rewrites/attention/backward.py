@@ -10,7 +10,7 @@ from ..engine import Rewriter
 from ..monomials import Monomial, expanded, monomial
 from ..patterns import match, match_map, match_sum
 from .calls import Forward
-from .matching import causality, close, new_axis, single, unmask
+from .matching import causality, close, single, single_sum_of_two, unmask
 from .replacing import Replacement, replace_backward
 
 
@@ -18,12 +18,10 @@ def find_backward(
     rewriter: Rewriter, node: Node, forwards: Mapping[int, Forward]
 ) -> Replacement | None:
     """The replacement of a node that is dQ, dK or dV of a recognized forward pass."""
-    if node.op is not Op.CONTRACT or len(node.operands) != 2:
+    contraction = single_sum_of_two(rewriter, node)
+    if contraction is None:
         return None
-    out = Tensor(node, tuple(new_axis(size) for size in node.shape))
-    view = rewriter.expose(out)
-    if len(view.reduced) != 1:
-        return None
+    out, view = contraction
     for large, other in (view.operands, view.operands[::-1]):
         found = _of_scores(rewriter, out, large, other, view.reduced[0], forwards)
         found = found or _of_values(rewriter, out, large, other, view.reduced[0], forwards)

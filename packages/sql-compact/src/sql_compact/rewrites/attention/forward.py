@@ -11,21 +11,19 @@ from ..engine import Rewriter, View
 from ..monomials import Monomial, monomial
 from ..patterns import match, match_map, match_masked
 from .calls import Forward
-from .matching import causality, close, new_axis, single, unmask
+from .matching import causality, close, single, single_sum_of_two, unmask
 
 
 def find_forward(rewriter: Rewriter, node: Node) -> Forward | None:
     """Attention, if the node is the weighted sum of the values."""
-    if node.op is not Op.CONTRACT or len(node.operands) != 2:
+    found = single_sum_of_two(rewriter, node)
+    if found is None:
         return None
-    y = Tensor(node, tuple(new_axis(size) for size in node.shape))
-    view = rewriter.expose(y)
-    if len(view.reduced) != 1:
-        return None
+    y, view = found
     for weights, v in (view.operands, view.operands[::-1]):
-        found = _weighted(rewriter, y, weights, v, view.reduced[0])
-        if found is not None:
-            return found
+        forward = _weighted(rewriter, y, weights, v, view.reduced[0])
+        if forward is not None:
+            return forward
     return None
 
 

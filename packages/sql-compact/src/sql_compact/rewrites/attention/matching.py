@@ -5,10 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...domain import Range
-from ...tensor.graph import Op
+from ...tensor.graph import Node, Op
 from ...tensor.labelled import Axis, Tensor
-from ..engine import Rewriter
+from ..engine import Rewriter, View
 from ..patterns import match_map, match_masked
+
+
+def single_sum_of_two(rewriter: Rewriter, node: Node) -> tuple[Tensor, View] | None:
+    """A contraction of two operands over one axis, its axes labelled anew."""
+    if node.op is not Op.CONTRACT or len(node.operands) != 2:
+        return None
+    out = Tensor(node, tuple(Axis("axis", Range(size)) for size in node.shape))
+    view = rewriter.expose(out)
+    return (out, view) if len(view.reduced) == 1 else None
 
 
 def unmask(rewriter: Rewriter, tensor: Tensor) -> tuple[Tensor | None, Tensor]:
@@ -37,10 +46,6 @@ def causality(rewriter: Rewriter, mask: Tensor | None, i: Axis, j: Axis) -> bool
 
 def single(values: Sequence) -> object | None:
     return values[0] if len(values) == 1 else None
-
-
-def new_axis(size: int) -> Axis:
-    return Axis("axis", Range(size))
 
 
 def close(a: float, b: float) -> bool:
