@@ -14,9 +14,10 @@ from .staging import Staging
 from .target import Target
 
 _Options = dict[str, str | int | bool | Callable[..., object]]
-#: The compiler would otherwise time several forms of a kernel and keep the fastest. They add up
-#: in different orders, so that another process, which times anew, could get other bits.
-_DETERMINISTIC: _Options = {"deterministic": True}
+#: The compiler would otherwise time several forms of a kernel and keep the fastest. Reductions add
+#: up in different orders, and the compiler fuses different products with their sums elementwise, so
+#: that another process, which times anew, could get other bits.
+_DETERMINISTIC: _Options = {"deterministic": True, "triton.autotune_pointwise": False}
 #: A row sum and a column sum in one kernel walk the rows one after another: measured on
 #: layer norms' backward, three times slower than two kernels.
 _FASTER: _Options = {"triton.mix_order_reduction": False}

@@ -127,6 +127,7 @@ def test_a_new_process_resumes_bit_for_bit(case, made, tmp_path):
         reports.append((report.step, report.loss, report.grad_norm, report.learning_rate))
     end = session.state()
     how = [case.model, case.device, case.precision, *(["compile"] if case.compiled else [])]
+    compiler = tmp_path / "compiler"
     done = subprocess.run(
         [sys.executable, str(SCRIPT), str(tmp_path), "6", *how],
         env={
@@ -134,6 +135,8 @@ def test_a_new_process_resumes_bit_for_bit(case, made, tmp_path):
             "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
             # The order of sums depends on the number of threads.
             "OMP_NUM_THREADS": str(torch.get_num_threads()),
+            # Nothing that the first process found out about kernels.
+            "TORCHINDUCTOR_CACHE_DIR": str(compiler),
         },
         capture_output=True,
         text=True,
@@ -150,6 +153,8 @@ def test_a_new_process_resumes_bit_for_bit(case, made, tmp_path):
             }
             arrays = {n for n in end if resumed[n].tobytes() != end[n].tobytes()}
             assert (differ, arrays) == ({}, set()), f"resumed after update {step}"
+    # A configuration that won by its time could be another one next time.
+    assert list(compiler.rglob("*.best_config")) == []
 
 
 # --- failures ---------------------------------------------------------------------------
