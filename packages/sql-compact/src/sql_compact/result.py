@@ -335,8 +335,9 @@ class RowResult(CompactResult):
             values, valid = numpy_of_arrow(self._rows.column(name))
             full = np.zeros(shape, dtype=values.dtype)
             shown = np.zeros(shape, dtype=bool)
-            full[codes] = values
-            shown[codes] = True if valid is None else valid
+            places = codes or (None,)  # one row without dims
+            full[places] = values
+            shown[places] = True if valid is None else valid
             variables[name] = (tuple(keys), with_missing(full, shown))
         return xr.Dataset(variables, coords=keys)
 
