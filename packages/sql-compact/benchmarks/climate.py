@@ -69,8 +69,8 @@ def measure(times: int, lats: int, lons: int, repeat: int, rows: bool) -> dict[s
     data = queries.datasets(times, lats, lons)
     compact, plain = CompactContext(), CompactContext()
     for name, dataset in data.items():
-        compact.register(name, dataset, domain={"region": 6})
-        plain.register(name, dataset, domain={"region": 6}, nan_is_null=True)
+        compact.register(name, dataset, domain=queries.domains(dataset))
+        plain.register(name, dataset, domain=queries.domains(dataset), nan_is_null=True)
     results = {}
     for name, case in queries.CASES.items():
         answer, _, xarray_s = _timed(lambda c=case: c.answer(data).load(), repeat)

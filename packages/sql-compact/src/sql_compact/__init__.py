@@ -7,6 +7,7 @@ from .context import CompactContext
 from .domain import Domain, Range
 from .dtypes import DType
 from .errors import (
+    ArgumentError,
     BudgetError,
     CompactError,
     DomainError,
@@ -27,6 +28,7 @@ from .statements import DenseOutput, DenseProgram, StatementTrace
 from .tables import CompactTable, ValueColumn, table_of_array
 
 __all__ = [
+    "ArgumentError",
     "BudgetError",
     "CompactContext",
     "CompactError",

@@ -38,6 +38,7 @@ def arrow_type(domain: Domain) -> pa.DataType:
 def arrow_array(values: np.ndarray, mask: np.ndarray | None, kind: pa.DataType) -> pa.Array:
     """Values as an Arrow array of a type; NULL where the mask holds."""
     values = np.ascontiguousarray(values)
+    values = values.astype(values.dtype.newbyteorder("="), copy=False)
     if pa.types.is_null(kind):
         return pa.nulls(len(values))
     if values.dtype.kind in "UOT":

@@ -12,11 +12,13 @@ from typing import Any, Literal
 import pyarrow as pa
 import torch
 
-from .budget import Memory, check_budget, memory_of
+from .arguments import checked_budget, checked_device, checked_name, checked_text
+from .budget import Limit, Memory, allocations_checked, memory_of
 from .errors import InvalidSQL, RowEngineWarning, UnknownTable, UnsupportedSQL
 from .explain import explain_program, explain_rows
-from .functions.macros import CommonTable, identifier, join_ctes, split_ctes
-from .parameters import Parameters, bind_parameters
+from .functions.macros import split_ctes, words_of
+from .parameters import Parameters, bind_parameters, parameters_of
+from .plan.depth import check_depth
 from .plan.messages import pointed, written
 from .precision import Precision
 from .program import AssumptionFailed, Output, Program, build_program
@@ -31,7 +33,8 @@ from .tables import CompactTable
 from .tensor.graph import Op, topological
 from .tensor.labelled import Tensor
 from .tensor.maps import TORCH_DTYPES
-from .tracing import DERIVATIVE, Tracer
+from .tracing import DERIVATIVE, Tracer, nesting_checked
+from .views import Viewed, with_views
 
 #: Prepared queries a context keeps.
 _CACHE_SIZE = 64
@@ -91,7 +94,11 @@ class CompactContext:
         memory_budget: bytes that a query may need, counted before it runs: the arrays it
             reads and the most that its results and intermediate arrays take at once. A query
             that needs more runs chunk by chunk, if that is possible within the budget. None:
-            no limit. Queries on rows are not counted.
+            what the device has in all. Queries on rows are not counted.
+
+    Raises:
+        ArgumentError: there is no such device, or the budget is not a number of bytes.
+        DTypeError: there is no such precision.
 
     Example:
         >>> import numpy as np
@@ -107,9 +114,9 @@ class CompactContext:
         precision: str | Precision = "float64",
         memory_budget: int | None = None,
     ) -> None:
-        self._device = torch.device(device)
+        self._device = checked_device(device)
         self._precision = Precision.of(precision)
-        self._budget = memory_budget
+        self._limit = Limit.of(checked_budget(memory_budget), self._device)
         self._tables: Mapping[str, Registered] = {}
         self._owned: Mapping[str, tuple[str, ...]] = {}
         self._views: Mapping[str, str] = {}
@@ -155,6 +162,8 @@ class CompactContext:
                 value, as in SQL.
 
         Raises:
+            ArgumentError, UnknownColumn: an argument is of the wrong kind, or for something
+                that the data does not have.
             ShapeError, DTypeError, DomainError: the data does not have that form.
         """
         added = registrations(name, data, dims, column, domain, coords, valid, nan_is_null)
@@ -168,9 +177,17 @@ class CompactContext:
         """Name a query, to be read like a table; it is computed as part of what reads it.
 
         Raises:
+            ArgumentError: the name is not one.
             InvalidSQL: a table has that name, or the text is not one query.
         """
-        _query(sql)
+        checked_name(name, "the name of the view")
+        _query(checked_text(sql, f"view {name!r}"))
+        parameters = parameters_of(sql)
+        if parameters:
+            raise InvalidSQL(
+                f"view {name!r}: it has parameter ${parameters[0]}; write the value, or leave the "
+                "condition to the queries that read the view"
+            )
         with self._lock:
             if name in self._owned:
                 raise InvalidSQL(f"view {name!r}: a table of that name is registered")
@@ -182,6 +199,7 @@ class CompactContext:
         Raises:
             UnknownTable: there is none of that name.
         """
+        checked_name(name, "the name of the table")
         with self._lock:
             if name not in self._owned and name not in self._views:
                 raise UnknownTable(f"table {name!r} is not registered")
@@ -208,17 +226,24 @@ class CompactContext:
         Raises:
             InvalidSQL, UnknownTable, UnknownColumn: the query is wrong.
             UnsupportedSQL: it has no tensor form; the operator and the reason are named.
-            BudgetError: it would need more memory than the budget, in chunks too.
+            BudgetError: it would need more memory than the budget or the device has, in
+                chunks too.
             QueryFailed: DataFusion could not finish it on rows.
         """
-        statement, tables = self._read(text, params, engine)
+        viewed, tables = self._read(text, params, engine)
+        with viewed.checked():
+            return self._answer(viewed.statement, tables, engine)
+
+    def _answer(
+        self, statement: str, tables: Mapping[str, Registered], engine: str
+    ) -> CompactResult:
         if engine == "rows":
             return self._on_rows(statement, tables)
         try:
             prepared, built = self._prepare(statement, tables)
         except UnsupportedSQL as reason:
             self._refuse(reason, statement, engine)
-            warnings.warn(f"running on rows: {reason}", RowEngineWarning, stacklevel=2)
+            warnings.warn(f"running on rows: {reason}", RowEngineWarning, stacklevel=3)
             return self._on_rows(statement, tables)
         try:
             values = self._run(prepared, built, tables)
@@ -240,7 +265,11 @@ class CompactContext:
         Raises:
             As :meth:`sql`, but for what only happens when it runs.
         """
-        statement, tables = self._read(text, params, engine)
+        viewed, tables = self._read(text, params, engine)
+        with viewed.checked():
+            return self._explained(viewed.statement, tables, engine)
+
+    def _explained(self, statement: str, tables: Mapping[str, Registered], engine: str) -> str:
         if engine == "rows":
             return explain_rows("engine='rows' was asked for")
         try:
@@ -251,19 +280,23 @@ class CompactContext:
         chunked = self._chunked(prepared, built, Reader(tables, self._device))
         memory = built.memory if chunked is None else chunked.memory
         how = None if chunked is None else chunked.describe()
-        return explain_program(built.program.nodes, memory, self._budget, how)
+        return explain_program(built.program.nodes, memory, self._limit.budget, how)
 
     def _read(
         self, text: str, params: Parameters | None, engine: str
-    ) -> tuple[str, Mapping[str, Registered]]:
+    ) -> tuple[Viewed, Mapping[str, Registered]]:
         """The statement with parameters and views written out, and the tables as of now."""
         if engine not in _ENGINES:
             raise InvalidSQL(f"unknown engine {engine!r}; choose one of {', '.join(_ENGINES)}")
         with self._lock:
             tables, views = self._tables, self._views
-        statement = _with_views(_query(bind_parameters(text, params)), views)
+        text = checked_text(text, "the query")
+        with nesting_checked():
+            viewed = with_views(_query(bind_parameters(text, params)), views)
+        statement = viewed.statement
+        check_depth(statement)
         read = mentioned(tables, statement)
-        return statement, {n: t.resolved() if n in read else t for n, t in tables.items()}
+        return viewed, {n: t.resolved() if n in read else t for n, t in tables.items()}
 
     def _refuse(self, reason: UnsupportedSQL, statement: str, engine: str) -> None:
         """Raise the reason, with its place, unless the query may run on rows instead."""
@@ -293,21 +326,24 @@ class CompactContext:
             self._cache[statement] = prepared
             while len(self._cache) > _CACHE_SIZE:
                 del self._cache[next(iter(self._cache))]
-            return prepared, prepared.build(self._device, exact=False)
+            with nesting_checked():
+                return prepared, prepared.build(self._device, exact=False)
 
     def _chunked(self, prepared: _Prepared, built: _Built, reader: Reader) -> Chunked | None:
-        """How to run a program that needs more than the budget; None if it fits.
+        """How to run a program that needs more than the limit; None if it fits.
 
         Raises:
             BudgetError: no axis can be split so that it fits.
         """
-        if self._budget is None or built.memory.total <= self._budget:
+        if built.memory.total <= self._limit.size:
             return None
         with self._lock:
             graph = prepared.tracer.builder.graph
-            chunked = plan_chunks(built.program, graph, self._budget, reader.array, reader.dims)
+            chunked = plan_chunks(
+                built.program, graph, self._limit.chunked, reader.array, reader.dims
+            )
         if chunked is None:
-            check_budget(built.memory, self._budget)
+            raise self._limit.exceeded(built.memory)
         return chunked
 
     def _run(
@@ -323,12 +359,15 @@ class CompactContext:
             owned.update(t.untyped_storage().data_ptr() for t in tensors.values())
             return tensors
 
-        if chunked is not None:
-            results = chunked.run(read, self._device)
-        else:
-            inputs = read({n: built.program.parts[n] for n in built.program.inputs})
-            results = built.program.run({n: t.to(built.dtypes[n]) for n, t in inputs.items()})
-        return [r.clone() if r.untyped_storage().data_ptr() in owned else r for r in results]
+        with allocations_checked(built.memory if chunked is None else chunked.memory, self._device):
+            if chunked is not None:
+                results = chunked.run(read, self._device)
+            else:
+                with self._lock:  # to lower it once
+                    names = built.program.inputs
+                inputs = read({n: built.program.parts[n] for n in names})
+                results = built.program.run({n: t.to(built.dtypes[n]) for n, t in inputs.items()})
+            return [r.clone() if r.untyped_storage().data_ptr() in owned else r for r in results]
 
 
 def _query(statement: str) -> str:
@@ -348,34 +387,11 @@ def _query(statement: str) -> str:
                 statement.find(final),
             )
         )
+    for word, offset in words_of(statement):
+        if word == "tablesample":
+            message = "TABLESAMPLE: every row would be read; write a condition on them instead"
+            raise InvalidSQL(pointed(message, statement, offset))
     return statement
-
-
-def _with_views(statement: str, views: Mapping[str, str]) -> str:
-    """The statement with the views it reads as common tables before its own."""
-    if not views:
-        return statement
-    own, final = split_ctes(statement)
-    hidden = {identifier(cte.name) for cte in own}
-    ordered: dict[str, None] = {}
-
-    def visit(text: str, above: tuple[str, ...]) -> None:
-        for name in mentioned(views, text):
-            if name in above:
-                raise InvalidSQL(f"view {name!r} reads itself: {' -> '.join((*above, name))}")
-            if name not in hidden and name not in ordered:
-                visit(views[name], (*above, name))
-                ordered[name] = None
-
-    visit(statement, ())
-    if not ordered:
-        return statement
-    tables = [CommonTable(_quoted(n), None, views[n]) for n in ordered]
-    return join_ctes([*tables, *own], final)
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _placed(reason: UnsupportedSQL, statement: str) -> UnsupportedSQL:

@@ -78,7 +78,7 @@ def factorize(values: np.ndarray, where: str) -> tuple[np.ndarray, np.ndarray]:
         distinct, inverse = np.unique(values, return_inverse=True)
         return inverse.reshape(values.shape).astype(np.int64), distinct
     if kind in "mM":
-        values = values.astype(f"{'timedelta64' if kind == 'm' else 'datetime64'}[ns]")
+        values = nanoseconds(values, where)
     elif kind not in "UOT":
         raise DTypeError(f"{where}: values of type {values.dtype} have no SQL type")
     flat = values.reshape(-1)
@@ -89,8 +89,27 @@ def factorize(values: np.ndarray, where: str) -> tuple[np.ndarray, np.ndarray]:
     distinct = np.asarray(distinct, dtype=values.dtype if kind in "mM" else object)
     for value in distinct[:1] if kind in "UOT" else ():
         if not isinstance(value, str):
-            raise DTypeError(f"{where}: values of type {type(value).__name__} have no SQL type")
+            hint = ""
+            if hasattr(value, "year"):
+                hint = "; for dates use np.array(values, dtype='datetime64[ns]'), in UTC"
+            kind = type(value).__name__
+            raise DTypeError(f"{where}: values of type {kind} have no SQL type{hint}")
     return codes.reshape(values.shape).astype(np.int64), distinct
+
+
+def nanoseconds(values: np.ndarray, where: str) -> np.ndarray:
+    """Dates or durations in nanoseconds, as SQL has them.
+
+    Raises:
+        DomainError: one does not fit.
+    """
+    kind = "timedelta64" if values.dtype.kind == "m" else "datetime64"
+    converted = values.astype(f"{kind}[ns]")
+    same = (converted.astype(values.dtype) == values) | np.isnat(values)
+    if not same.all():
+        what = "dates outside 1678 to 2262" if kind == "datetime64" else "durations over 292 years"
+        raise DomainError(f"{where}: {what} do not fit SQL's nanoseconds")
+    return converted
 
 
 def is_cftime(values: np.ndarray) -> bool:
@@ -122,7 +141,4 @@ def converted(values: np.ndarray, encoding: Mapping[Any, Any], where: str) -> np
         raise DomainError(
             f"{where}: a date of calendar {calendar!r} has no Gregorian counterpart: {error}"
         ) from error
-    nanoseconds = stamps.astype("datetime64[ns]")
-    if not np.array_equal(nanoseconds.astype("datetime64[us]"), stamps):
-        raise DomainError(f"{where}: dates outside 1678 to 2262 do not fit SQL's nanoseconds")
-    return nanoseconds.reshape(values.shape)
+    return nanoseconds(stamps, where).reshape(values.shape)

@@ -117,6 +117,11 @@ def positions(values: np.ndarray, domain: Domain) -> np.ndarray:
     return np.asarray(found, dtype=np.int64)
 
 
+def placeholder(dtype: np.dtype) -> np.ndarray:
+    """One value of a type, for a domain without any: every position must be of something."""
+    return np.array([""], dtype=object) if dtype.kind == "O" else np.zeros(1, dtype)
+
+
 def distinct_keys(values: np.ndarray) -> list[object]:
     """Python values that are equal exactly where SQL's are: -0.0 is not 0.0."""
     values = np.asarray(values)

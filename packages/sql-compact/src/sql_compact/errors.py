@@ -21,6 +21,10 @@ class UnsupportedSQL(CompactError):
         super().__init__(f"{operator}: {reason}" + (f". {hint}" if hint else ""))
 
 
+class ArgumentError(CompactError):
+    """An argument of the wrong kind, or outside the range of what it means."""
+
+
 class InvalidSQL(CompactError):
     """SQL text that does not parse or does not plan."""
 

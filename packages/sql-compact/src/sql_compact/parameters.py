@@ -55,13 +55,20 @@ def bind_parameters(sql: str, parameters: Parameters | None) -> str:
     return bound
 
 
+def parameters_of(sql: str) -> tuple[str, ...]:
+    """Names of a statement's parameters, without the ``$``."""
+    return tuple(m.group(1) for m in _TOKEN.finditer(sql) if m.group(1) is not None)
+
+
 def _by_name(parameters: Parameters | None) -> Mapping[str, Any]:
     if parameters is None:
         return {}
     if isinstance(parameters, Mapping):
         return {str(name).removeprefix("$"): value for name, value in parameters.items()}
-    if isinstance(parameters, str | bytes):
-        raise InvalidSQL("params must be a sequence or a mapping of values, not text")
+    if isinstance(parameters, str | bytes) or not isinstance(parameters, Sequence | np.ndarray):
+        raise InvalidSQL(
+            f"params must be a sequence or a mapping of values, not a {type(parameters).__name__}"
+        )
     return {str(i): value for i, value in enumerate(parameters, 1)}
 
 
@@ -81,6 +88,8 @@ def literal(value: Any, where: str) -> str:
         case bool():
             return "TRUE" if value else "FALSE"
         case int():
+            if not -(1 << 63) <= value < 1 << 64:
+                raise InvalidSQL(f"{where}: {value} is no integer of 64 bits; give it as a float")
             return f"({value})" if value < 0 else str(value)
         case float():
             if not math.isfinite(value):

@@ -1,10 +1,11 @@
-"""A runnable tensor program: rewritten, scheduled, lowered to torch."""
+"""A tensor program: rewritten, and lowered to torch when it runs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 
@@ -26,23 +27,30 @@ class Output:
     axes: tuple[Axis, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Program:
-    """A tensor program ready to run on one device.
+    """A tensor program for one device.
 
     Attributes:
         nodes: the rewritten outputs, as graph nodes.
-        lowered: the torch module; compile ``lowered.module`` to run it compiled.
         checks: trailing outputs that say whether an assumption held.
         parts: what each input reads of which array, where selections are part of reading.
     """
 
     nodes: tuple[Node, ...]
-    lowered: LoweredProgram
     precision: Precision
     device: torch.device
     checks: tuple[Node, ...]
     parts: Mapping[str, Selection] = field(default_factory=dict)
+
+    @cached_property
+    def lowered(self) -> LoweredProgram:
+        """The torch module; compile ``lowered.module`` to run it compiled.
+
+        Made when it is first asked for, since it holds arrays of its own, such as positions
+        along an axis: what a program needs is known before.
+        """
+        return lower((*self.nodes, *self.checks), self.device, self.precision)
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -80,7 +88,7 @@ def build_program(
     reassociate: bool = False,
     select: bool = False,
 ) -> Program:
-    """Rewrite and lower the program that computes ``outputs``.
+    """Rewrite the program that computes ``outputs``.
 
     Args:
         exact: never assume that a value is finite.
@@ -103,9 +111,8 @@ def build_program(
     parts: Mapping[str, Selection] = {}
     if select:
         results, parts = absorb(builder.graph, results)
-    lowered = lower(results, device, builder.graph.precision)
     kept, tests = tuple(results[: len(nodes)]), tuple(results[len(nodes) :])
-    return Program(kept, lowered, builder.graph.precision, device, tests, parts)
+    return Program(kept, builder.graph.precision, device, tests, parts)
 
 
 def _everywhere(builder: TensorBuilder, node: Node, test: str) -> Node:

@@ -13,10 +13,20 @@ from typing import Any
 import numpy as np
 import torch
 
+from .arguments import (
+    check_known,
+    checked_array,
+    checked_domain,
+    checked_flag,
+    checked_mapping,
+    checked_mask,
+    checked_name,
+    checked_names,
+)
 from .coordinates import converted, coordinate, factorize, is_cftime
-from .domain import Domain, Explicit, Range
+from .domain import Domain, Explicit, Range, placeholder
 from .dtypes import DType, dtype_of_numpy
-from .errors import DomainError, DTypeError, ShapeError
+from .errors import ArgumentError, DomainError, DTypeError, ShapeError
 from .tables import CompactTable, KeyColumn, Nulls, ValueColumn, table_of_array
 
 Metadata = tuple[Mapping[Any, Any], Mapping[Any, Any]]
@@ -59,11 +69,7 @@ class Registered:
                 known = codes >= 0 if valid is None else (codes >= 0) & np.asarray(valid)
                 arrays[column.name] = np.maximum(codes, 0)
                 if not len(distinct):
-                    distinct = (
-                        np.zeros(1, distinct.dtype)
-                        if distinct.dtype.kind != "O"
-                        else (np.array([""], dtype=object))
-                    )
+                    distinct = placeholder(distinct.dtype)
                 full = bool(known.all())
                 masks[column.name] = None if full else known
                 column = replace(
@@ -94,39 +100,73 @@ def registrations(
     """The tables that ``data`` becomes, by name.
 
     Raises:
+        ArgumentError, UnknownColumn: an argument is of the wrong kind, or for something that
+            the data does not have.
         ShapeError, DTypeError, DomainError: the data does not have that form.
     """
+    where = f"table {checked_name(name, 'the name of the table')!r}"
+    nan_is_null = checked_flag(nan_is_null, f"{where}: nan_is_null")
     if hasattr(data, "data_vars"):
-        domains = domain if isinstance(domain, Mapping) else {}
-        masks = valid if isinstance(valid, Mapping) else {}
-        return _of_dataset(name, data, domains, masks, nan_is_null)
+        _refuse_for_dataset(where, dims=dims, coords=coords)
+        return _of_dataset(
+            name,
+            data,
+            checked_mapping(domain, f"{where}: domain of a Dataset", "{'token': 50}"),
+            checked_mapping(valid, f"{where}: valid of a Dataset", "{'val': mask}"),
+            nan_is_null,
+        )
+    column = checked_name(column, f"{where}: column")
+    names = None if dims is None else checked_names(dims, f"{where}: dims")
+    coords = checked_mapping(coords, f"{where}: coords", "{'i': [10, 20]}")
     if hasattr(data, "coords"):
         if column == "val" and data.name is not None:
             column = str(data.name)
-        dataset = _dataset_of(name, data, dims, column, coords)
-        domains = domain if isinstance(domain, Mapping) else {}
-        if isinstance(domain, int):
-            domains = {column: domain}
+        dataset = _dataset_of(where, data, names, column, coords)
+        domains = domain if isinstance(domain, Mapping) else {column: domain}
         masks = {} if valid is None else {column: valid}
         return _of_dataset(name, dataset, domains, masks, nan_is_null)
-    if dims is None:
-        raise ShapeError(f"table {name!r}: an array needs dims=(...), the name of each axis")
-    bound = domain.get(column) if isinstance(domain, Mapping) else domain
-    return {name: _of_array(name, data, dims, column, bound, coords or {}, valid, nan_is_null)}
+    data = checked_array(data, where)
+    if names is None:
+        raise ShapeError(f"{where}: an array needs dims=(...), the name of each axis")
+    domains = domain if isinstance(domain, Mapping) else {column: domain}
+    check_known(domains, (column,), f"{where}: domain is given for column")
+    check_known(coords, names, f"{where}: coords are given for dim")
+    bound = domains.get(column)
+    return {name: _of_array(name, data, names, column, bound, coords, valid, nan_is_null)}
+
+
+def _refuse_for_dataset(where: str, **options: Any) -> None:
+    """A Dataset has names and coordinates of its own."""
+    for option, value in options.items():
+        if value is not None:
+            raise ArgumentError(
+                f"{where}: {option}= is for arrays; change the Dataset with rename() or "
+                "assign_coords() before registering it"
+            )
 
 
 def _dataset_of(
-    name: str, array: Any, dims: Sequence[str] | None, column: str, coords: Mapping[str, Any] | None
+    where: str,
+    array: Any,
+    dims: tuple[str, ...] | None,
+    column: str,
+    coords: Mapping[str, Any],
 ) -> Any:
+    if dims is not None:
+        if len(dims) != len(array.dims):
+            raise ShapeError(f"{where}: {len(dims)} dims {dims} for shape {array.shape}")
+        if len(set(dims)) != len(dims):
+            raise ShapeError(f"{where}: column names repeat: {(*dims, column)}")
     try:
         if dims is not None:
             array = array.rename(dict(zip(array.dims, dims, strict=True)))
-        array = array.assign_coords(coords or {})
+        check_known(coords, map(str, array.dims), f"{where}: coords are given for dim")
+        array = array.assign_coords({d: (d, np.asarray(v)) for d, v in coords.items()})
         # A Dataset orders its dims by its variables: the array first keeps the array's order.
         bare = array.drop_vars(list(array.coords)).to_dataset(name=column)
         return bare.assign_coords(array.coords)
     except ValueError as error:
-        raise ShapeError(f"table {name!r}: {error}") from error
+        raise ShapeError(f"{where}: {error}") from error
 
 
 def _of_array(
@@ -140,12 +180,11 @@ def _of_array(
     nan_is_null: bool,
 ) -> Registered:
     where = f"table {name!r}, column {column!r}"
+    domain, valid = checked_domain(domain, where), checked_mask(valid, where)
     stand_in = _StandIn(tuple(map(int, array.shape)), _element(array, where))
     table = table_of_array(name, stand_in, dims, column, domain, None)
     domains, keys = dict(table.dims), {}
     for dim, given in coords.items():
-        if dim not in domains:
-            continue
         at = f"table {name!r}, dim {dim!r}"
         values = converted(np.asarray(given), {}, at)
         if values.shape != (domains[dim].size,):
@@ -233,9 +272,15 @@ def extract(array: Any, mask: Any) -> tuple[np.ndarray | torch.Tensor, Any]:
         # Asked of the type: a lazy array would be computed twice.
         values = array.values if hasattr(type(array), "values") else np.asarray(array)
     if mask is not None:
-        given = np.asarray(mask.values if hasattr(type(mask), "values") else mask, dtype=bool)
+        given = _booleans(mask)
         own = given if own is None else own & given
     return values, own
+
+
+def _booleans(mask: Any) -> np.ndarray:
+    if isinstance(mask, torch.Tensor):
+        return mask.detach().cpu().numpy()
+    return np.asarray(mask.values if hasattr(type(mask), "values") else mask, dtype=bool)
 
 
 def _of_dataset(
@@ -251,6 +296,10 @@ def _of_dataset(
     groups: dict[tuple[str, ...], list[Any]] = {}
     for variable, data in dataset.data_vars.items():
         groups.setdefault(tuple(map(str, data.dims)), []).append(variable)
+    named = [str(v) for v in dataset.variables]
+    for option, given in (("domain", domains), ("valid", masks)):
+        check_known(given, named, f"table {name!r}: {option} is given for variable")
+    _refuse_repeated(name, dataset)
     shared = _Coordinates.of(name, dataset, nan_is_null)
     tables = {}
     if any(set(dims) == set(map(str, dataset.sizes)) for dims in groups):
@@ -263,6 +312,19 @@ def _of_dataset(
             )
             tables[group.table.name] = group
     return tables
+
+
+def _refuse_repeated(name: str, dataset: Any) -> None:
+    """Names that are different in xarray may be one in SQL: 1 and '1', or a dim and a variable."""
+    columns = [*map(str, dataset.sizes), *(variable for variable, _ in _variables(dataset))]
+    for column in columns:
+        checked_name(column, f"table {name!r}: a dim or variable")
+    repeated = {column for column in columns if columns.count(column) > 1}
+    if repeated:
+        raise ShapeError(
+            f"table {name!r}: several dims or variables are named {', '.join(sorted(repeated))}; "
+            "rename them before registering"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,12 +368,12 @@ def _of_group(
     for variable, data in _variables(dataset):
         where = f"table {name!r}, column {variable!r}"
         element = _element(data, where)
-        bound = domains.get(variable)
+        bound = checked_domain(domains.get(variable), where)
         if bound is not None and element.kind not in "iu":
             raise DomainError(f"{where}: a domain needs integer values")
         dtype = dtype_of_numpy(element)
         assert dtype is not None
-        mask = masks.get(variable)
+        mask = checked_mask(masks.get(variable), where)
         nulls = _nulls(data, element, mask, nan_is_null)
         column = ValueColumn(
             variable, tuple(map(str, data.dims)), tuple(data.shape), dtype, bound, nulls

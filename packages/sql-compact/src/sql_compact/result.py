@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ import pyarrow as pa
 import torch
 
 from .arrow import arrow_array, arrow_type, numpy_of_arrow, with_missing
+from .budget import check_rows
 from .domain import Domain, Range
 from .errors import ShapeError
 from .ordering import Step, ordered_positions
@@ -37,6 +39,12 @@ class Part:
     @property
     def shape(self) -> tuple[int, ...]:
         return tuple(a.size for a in self.relation.axes)
+
+    @property
+    def rows(self) -> int:
+        """How many rows it has."""
+        present = self.dense(self.relation.present)
+        return math.prod(self.shape) if present is None else int(np.count_nonzero(present))
 
     def dense(self, tensor: Tensor | None) -> np.ndarray | None:
         """An expression over all row axes, as numpy (None stays None)."""
@@ -111,7 +119,11 @@ class CompactResult(ABC):
 
     @abstractmethod
     def to_arrow(self) -> pa.Table:
-        """The rows as an Arrow table with the schema that SQL gives the query."""
+        """The rows as an Arrow table with the schema that SQL gives the query.
+
+        Raises:
+            BudgetError: as all conversions, if this machine's memory cannot hold the rows.
+        """
 
     @abstractmethod
     def to_dataset(self) -> xr.Dataset:
@@ -184,6 +196,7 @@ class DenseResult(CompactResult):
                 "aggregate it, or use to_arrow() or to_pandas()"
             )
         part = self._parts[0]
+        check_rows(math.prod(part.shape), len(self._names), target)
         dims = self._dims(part)
         hidden = [a.name for a in part.relation.axes if a not in dims]
         if hidden:
@@ -254,6 +267,8 @@ class DenseResult(CompactResult):
         return tensors
 
     def to_arrow(self) -> pa.Table:
+        rows = sum(part.rows for part in self._parts)
+        check_rows(rows, len(self._names), "to_arrow()")
         tables = [self._arrow_part(part, self._names, self._schema) for part in self._parts]
         table = pa.concat_tables(tables)
         if not self._steps:
@@ -271,14 +286,16 @@ class DenseResult(CompactResult):
         self, part: Part, names: Sequence[str], schema: pa.Schema, first: int = 0
     ) -> pa.Table:
         present = part.dense(part.relation.present)
-        rows = slice(None) if present is None else present.reshape(-1)
+
+        def rows(values: np.ndarray) -> np.ndarray:
+            return values.reshape(-1) if present is None else values[present]
+
         arrays = []
         columns = part.relation.columns[first : first + len(names)]
         for field, column in zip(schema, columns, strict=True):
             values, valid = part.values(column)
-            values = values.reshape(-1)[rows]
-            mask = None if valid is None else ~valid.reshape(-1)[rows]
-            arrays.append(arrow_array(values, mask, field.type))
+            mask = None if valid is None else ~rows(valid)
+            arrays.append(arrow_array(rows(values), mask, field.type))
         return pa.Table.from_arrays(arrays, schema=schema)
 
 
@@ -318,8 +335,9 @@ class RowResult(CompactResult):
             values, valid = numpy_of_arrow(self._rows.column(name))
             full = np.zeros(shape, dtype=values.dtype)
             shown = np.zeros(shape, dtype=bool)
-            full[codes] = values
-            shown[codes] = True if valid is None else valid
+            places = codes or (None,)  # one row without dims
+            full[places] = values
+            shown[places] = True if valid is None else valid
             variables[name] = (tuple(keys), with_missing(full, shown))
         return xr.Dataset(variables, coords=keys)
 

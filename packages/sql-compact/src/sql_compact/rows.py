@@ -16,11 +16,13 @@ import numpy as np
 import pyarrow as pa
 
 from .arrow import arrow_array
+from .budget import check_rows
 from .domain import Explicit
 from .errors import CompactError, QueryFailed
 from .functions.macros import expand_macros
 from .functions.udf import register_functions
-from .plan.messages import typed_error
+from .plan.depth import session_config
+from .plan.messages import is_invalid, typed_error
 from .registration import Registered, extract
 from .tables import CompactTable, Nulls, ValueColumn
 
@@ -59,6 +61,8 @@ def run_rows(sql: str, tables: Mapping[str, Registered]) -> pa.Table:
     try:
         return frame.to_arrow_table()
     except Exception as error:
+        if is_invalid(error):
+            raise typed_error(error, sql) from error
         message = str(error).replace("DataFusion error: ", "")
         raise QueryFailed(f"DataFusion could not run the query on rows: {message}") from error
 
@@ -67,10 +71,10 @@ def _session(xarray: bool) -> SessionContext:
     if not xarray:
         from datafusion import SessionContext
 
-        return SessionContext()
+        return SessionContext(session_config())
     import xarray_sql
 
-    return xarray_sql.Context()
+    return xarray_sql.Context(session_config())
 
 
 def _through_xarray_sql(registered: Registered) -> bool:
@@ -117,9 +121,14 @@ def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
 
 
 def rows_of(registered: Registered) -> pa.Table:
-    """A table's rows: one for each combination of positions of its dims."""
+    """A table's rows: one for each combination of positions of its dims.
+
+    Raises:
+        BudgetError: there are more than memory could hold.
+    """
     table = registered.table
     shape = tuple(d.size for d in table.dims.values())
+    check_rows(math.prod(shape), len(table.schema), f"table {table.name!r} as rows")
     arrays = []
     for axis, dim in enumerate(table.dims):
         values, valid = _key(table, dim)

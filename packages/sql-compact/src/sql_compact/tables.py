@@ -246,7 +246,8 @@ def _from_numpy(array: Any, where: str) -> torch.Tensor:
         raise DTypeError(f"{where}: values of type {values.dtype} are not numbers or booleans")
     if values.dtype == np.float16:
         values = values.astype(np.float32)
-    return torch.from_numpy(np.require(values, requirements=["C", "W"]))
+    native = values.astype(values.dtype.newbyteorder("="), copy=False)
+    return torch.from_numpy(np.require(native, requirements=["C", "W"]))
 
 
 def table_of_array(

@@ -9,13 +9,16 @@ first, with the tracer as its engine.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import pyarrow as pa
 
 from .autodiff import TracingBackend, differentiate
+from .errors import UnsupportedSQL
 from .functions.macros import CommonTable, expand_macros, identifier, split_ctes
+from .plan.depth import check_depth
 from .plan.planner import Planned, Planner
 from .plan.reader import read_plan
 from .precision import Precision
@@ -44,6 +47,24 @@ def _needed(tables: Sequence[CommonTable], final: str) -> list[CommonTable]:
             needed.append(table)
             words.update(_WORD.findall(table.body.lower()))
     return needed[::-1]
+
+
+@contextmanager
+def nesting_checked() -> Iterator[None]:
+    """What nests deeper than Python recurses has no tensor form, as an error says.
+
+    Raises:
+        UnsupportedSQL: it does.
+    """
+    try:
+        yield
+    except RecursionError:
+        raise UnsupportedSQL(
+            "plan",
+            f"it nests deeper than Python recurses (sys.getrecursionlimit() is "
+            f"{sys.getrecursionlimit()})",
+            "Split it into common tables (WITH)",
+        ) from None
 
 
 class Tracer:
@@ -79,6 +100,11 @@ class Tracer:
         Raises:
             CompactError: the statement is invalid or cannot be folded.
         """
+        check_depth(sql)
+        with nesting_checked():
+            return self._trace(sql, keep)
+
+    def _trace(self, sql: str, keep: Sequence[str]) -> tuple[Table, pa.Schema, dict[str, Table]]:
         text = expand_macros(sql)
         if not DERIVATIVE.search(text):
             return self.query(text, keep)

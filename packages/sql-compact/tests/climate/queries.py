@@ -9,6 +9,11 @@ import numpy as np
 import xarray as xr
 
 
+def domains(dataset):
+    """The bounded columns of a dataset."""
+    return {"region": 6} if "region" in dataset else {}
+
+
 def datasets(times=1460, lats=73, lons=144, seed=0, dtype=np.float64):
     """Generated data of realistic shape: six-hourly fields, a forecast, masks and weights."""
     rng = np.random.default_rng(seed)

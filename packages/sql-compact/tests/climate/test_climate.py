@@ -28,7 +28,7 @@ def ctx(data):
     # Inputs are at most two of 730 x 12 x 10 doubles; nothing is larger than a few of these.
     ctx = CompactContext(memory_budget=8 << 20)
     for name, dataset in data.items():
-        ctx.register(name, dataset, domain={"region": 6})
+        ctx.register(name, dataset, domain=queries.domains(dataset))
     return ctx
 
 
@@ -51,7 +51,7 @@ def test_rows_agree(ctx, agree, name):
     small = queries.datasets(times=60, lats=6, lons=4)
     few = CompactContext()
     for table, dataset in small.items():
-        few.register(table, dataset, domain={"region": 6})
+        few.register(table, dataset, domain=queries.domains(dataset))
     sql = queries.CASES[name].sql
     ours = few.sql(sql, engine="compact").to_pandas()
     theirs = few.sql(sql, engine="rows").to_pandas()

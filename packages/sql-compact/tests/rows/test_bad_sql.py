@@ -1,7 +1,14 @@
 """What is wrong with a query, where, and what would work."""
 
 import pytest
-from sql_compact import CompactError, InvalidSQL, UnknownColumn, UnknownTable, UnsupportedSQL
+from sql_compact import (
+    CompactError,
+    InvalidSQL,
+    RowEngineWarning,
+    UnknownColumn,
+    UnknownTable,
+    UnsupportedSQL,
+)
 
 CASES = {
     "not a statement": ("SELEC temp FROM air", InvalidSQL, "SELEC.*line 1, column 1"),
@@ -55,6 +62,17 @@ CASES = {
         UnsupportedSQL,
         "GROUP BY.*Declare the column's domain.*line 1, column 32",
     ),
+    "table twice": ("SELECT * FROM air, air", InvalidSQL, "duplicate.*alias.*line 1, column 15"),
+    "alias twice": ("SELECT * FROM air a, air a", InvalidSQL, "alias of its own"),
+    "join without alias": (
+        "SELECT air.temp FROM air JOIN air ON air.lat = air.lat",
+        InvalidSQL,
+        "alias of its own",
+    ),
+    "ambiguous": ("SELECT lat FROM air a, air b", InvalidSQL, "lat.*table before it.*column 8"),
+    "sample": ("SELECT * FROM air TABLESAMPLE BERNOULLI(10)", InvalidSQL, "condition.*column 19"),
+    "negative limit": ("SELECT temp FROM air LIMIT -1", InvalidSQL, "LIMIT must be >= 0"),
+    "limit of text": ("SELECT temp FROM air LIMIT 'a'", InvalidSQL, "LIMIT to be an integer"),
     "limit inside": (
         "SELECT SUM(temp) FROM (SELECT temp FROM air LIMIT 3) q",
         UnsupportedSQL,
@@ -82,3 +100,18 @@ def test_a_caret_stands_under_the_place(weather):
 def test_rows_say_the_same(weather):
     with pytest.raises(UnknownColumn, match="line 1, column 8"):
         weather.sql("SELECT tmp FROM air", engine="rows")
+
+
+@pytest.mark.parametrize("name", ["air", "public.air", "datafusion.public.air"])
+def test_a_table_by_all_its_names(weather, agree, name):
+    agree(weather, f"SELECT SUM(temp) AS s FROM {name}")
+
+
+def test_a_function_that_makes_a_table_runs_on_rows(weather):
+    with pytest.warns(RowEngineWarning, match="function that makes a table"):
+        assert weather.sql("SELECT * FROM range(3)").to_arrow().num_rows == 3
+
+
+@pytest.mark.parametrize("number", [2**63, 2**64 - 1, 2**63 - 1, -(2**63)])
+def test_integers_of_64_bits(weather, agree, number):
+    assert agree(weather, f"SELECT {number} AS a")["a"].to_pylist() == [number]

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from sql_compact import CompactContext
+from sql_compact import CompactContext, RowEngineWarning
 
 QUERIES = {
     "month": "SELECT date_part('month', time) AS m, AVG(temp) AS t FROM air GROUP BY 1",
@@ -126,3 +126,32 @@ def test_extremes_of_groups_take_no_more_than_their_rows():
     ctx.register("x", np.ones((600, 50)), dims=("time", "i"), coords={"time": time})
     sql = "SELECT date_trunc('month', time) AS m, i, MAX(val) AS h FROM x GROUP BY 1, 2"
     assert ctx.sql(sql, engine="compact").to_xarray().shape == (20, 50)
+
+
+TIMES = np.array(["2020-03-01", "2020-01-01", "2020-02-01", "2020-02-01"], "datetime64[ns]")
+EXTREMES = {
+    "whole": "SELECT MAX(time) AS m, MIN(time) AS l FROM d",
+    "groups": "SELECT x, MAX(time) AS m FROM d GROUP BY x",
+    "filtered": "SELECT MAX(time) AS m FROM d WHERE v > 3",
+    "window": "SELECT MAX(time) OVER () AS m FROM d",
+    "chosen": "SELECT MAX(CASE WHEN v > 2 THEN time END) AS m FROM d",
+    "in a subquery": "SELECT x, v FROM d WHERE time = (SELECT MAX(time) FROM d)",
+}
+
+
+@pytest.mark.parametrize("times", [TIMES, TIMES[:3], TIMES[:1], TIMES[:0]], ids=len)
+@pytest.mark.parametrize("sql", EXTREMES.values(), ids=EXTREMES.keys())
+def test_extremes_of_dates_fold(agree, sql, times):
+    ctx = CompactContext()
+    data = np.arange(2.0 * len(times)).reshape(-1, 2)
+    ctx.register("d", data, dims=("time", "x"), column="v", coords={"time": times})
+    agree(ctx, sql)
+
+
+def test_what_computes_with_dates_says_so():
+    ctx = CompactContext()
+    ctx.register("d", np.zeros(4), dims=("time",), coords={"time": TIMES})
+    message = "it computes with dates of several columns, or of an aggregate"
+    with pytest.warns(RowEngineWarning, match=message):
+        rows = ctx.sql("SELECT MAX(time) - MIN(time) AS m FROM d").to_pandas()
+    assert rows["m"][0] == TIMES.max() - TIMES.min()

@@ -62,6 +62,16 @@ def test_rows_when_asked(weather):
     assert "was asked for" in weather.explain(sql, engine="rows")
 
 
+@pytest.mark.parametrize("engine", ["compact", "rows"])
+@pytest.mark.parametrize("value", ["3.5", "NULL", "'text'"])
+def test_one_value_without_dims(weather, engine, value):
+    result = weather.sql(f"SELECT {value} AS a, 1 AS one", engine=engine)
+    dataset = result.to_dataset()
+    assert (dataset["a"].shape, int(dataset["one"])) == ((), 1)
+    if value == "3.5":
+        assert result.to_torch()["a"].item() == 3.5
+
+
 def test_explain_compact_raises(weather):
     with pytest.raises(UnsupportedSQL, match="MEDIAN"):
         weather.explain("SELECT MEDIAN(temp) AS m FROM air", engine="compact")

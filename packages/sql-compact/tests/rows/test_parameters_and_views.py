@@ -99,6 +99,61 @@ def test_views_are_replaced_and_forgotten(viewed):
     assert "means" not in viewed.tables
 
 
+CIRCLES = {
+    "itself": ({"a": "SELECT * FROM a"}, "SELECT * FROM a", "'a' reads itself: a -> a"),
+    "two": ({"a": "SELECT * FROM b", "b": "SELECT * FROM a"}, "SELECT * FROM a", "a -> b -> a"),
+    "from outside": (
+        {"a": "SELECT * FROM b", "b": "SELECT * FROM a", "c": "SELECT * FROM b"},
+        "SELECT * FROM c",
+        "b -> a -> b",
+    ),
+    "capitals": ({"A": 'SELECT * FROM "A"'}, 'SELECT * FROM "A"', "'A' reads itself"),
+}
+
+
+@pytest.mark.parametrize("engine", ["auto", "compact", "rows"])
+@pytest.mark.parametrize(("views", "sql", "message"), CIRCLES.values(), ids=CIRCLES.keys())
+def test_views_in_a_circle(views, sql, message, engine):
+    ctx = CompactContext()
+    for name, text in views.items():
+        ctx.view(name, text)
+    for ask in (ctx.sql, ctx.explain):
+        if not (ask == ctx.explain and engine == "rows"):
+            with pytest.raises(InvalidSQL, match=message):
+                ask(sql, engine=engine)
+
+
+SHARED_WORDS = {
+    "its column": ({"i": "SELECT i, SUM(val) AS s FROM x GROUP BY i"}, "SELECT s FROM i", 3),
+    "its only column": ({"val": "SELECT SUM(val) AS val FROM x"}, "SELECT val FROM val", 1),
+    "its text": ({"t": "SELECT 't' AS k"}, "SELECT k FROM t", 1),
+    "its own common table": (
+        {"a": "WITH a AS (SELECT 1 AS k) SELECT * FROM a"},
+        "SELECT * FROM a",
+        1,
+    ),
+    "a common table of the query": (
+        {"a": "SELECT k FROM z", "z": "SELECT 1 AS k"},
+        "WITH z AS (SELECT 2 AS l) SELECT a.k, z.l FROM a, z",
+        1,
+    ),
+}
+
+
+@pytest.mark.parametrize(("views", "sql", "rows"), SHARED_WORDS.values(), ids=SHARED_WORDS.keys())
+def test_a_word_that_is_also_the_name_of_a_view(agree, views, sql, rows):
+    ctx = CompactContext()
+    ctx.register("x", np.arange(12.0).reshape(3, 4), dims=("i", "j"))
+    for name, text in views.items():
+        ctx.view(name, text)
+    assert agree(ctx, sql).num_rows == rows
+
+
+def test_views_have_no_parameters(viewed):
+    with pytest.raises(InvalidSQL, match=r"view 'v': it has parameter \$1"):
+        viewed.view("v", "SELECT i FROM x WHERE val > $1")
+
+
 def test_views_must_not_read_themselves(viewed):
     viewed.view("a", "SELECT * FROM b")
     viewed.view("b", "SELECT * FROM a")

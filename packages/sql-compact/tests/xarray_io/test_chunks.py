@@ -246,13 +246,13 @@ def test_climate_queries_in_chunks(name):
     data = climate.datasets(times=730, lats=12, lons=10)
     free = CompactContext()
     for table, dataset in data.items():
-        free.register(table, dataset, domain={"region": 6})
+        free.register(table, dataset, domain=climate.domains(dataset))
     result = 8 * np.prod(case.answer(data).shape)
     budget = int(result + 0.5 * (_needs(free, case.sql) - result))
     ctx = CompactContext(memory_budget=budget)
     for table, dataset in data.items():
         chunks = {"time": 60} if "time" in dataset.dims else {}
-        ctx.register(table, dataset.chunk(chunks), domain={"region": 6})
+        ctx.register(table, dataset.chunk(chunks), domain=climate.domains(dataset))
     answer = ctx.sql(case.sql, engine="compact").to_xarray().transpose(*case.dims)
     assert " chunks of " in ctx.explain(case.sql)
     expected = case.answer(data).transpose(*case.dims)

@@ -117,6 +117,15 @@ def join_ctes(tables: Sequence[CommonTable], final: str) -> str:
     return "WITH " + ",\n".join(definitions) + "\n" + final
 
 
+def words_of(sql: str) -> list[tuple[str, int]]:
+    """The tokens of a statement in lower case, quoted names with their quotes, and their offsets.
+
+    Raises:
+        InvalidSQL: the text cannot be split into tokens.
+    """
+    return [(lexeme.word, lexeme.start) for lexeme in _lexemes(sql)]
+
+
 def identifier(text: str) -> str:
     """The name that a written identifier means: quotes removed, otherwise in lower case."""
     quote = text[:1]
@@ -270,6 +279,8 @@ def _lexemes(sql: str) -> list[_Lexeme]:
     try:
         tokens = _Tokenizer().tokenize(sql)
     except TokenError as error:
+        if isinstance(error.__cause__, RecursionError):
+            raise error.__cause__ from None
         raise InvalidSQL(f"the SQL text cannot be split into tokens: {error}") from error
     return [
         _Lexeme(sql[token.start : token.end + 1], token.start, token.end + 1) for token in tokens

@@ -8,18 +8,27 @@ from ..errors import CompactError, InvalidSQL, UnknownColumn, UnknownTable, Unsu
 
 _KINDS: tuple[tuple[str, type[CompactError]], ...] = (
     (r"table '.*?' not found|No table named", UnknownTable),
+    (r"Schema contains duplicate|Ambiguous reference", InvalidSQL),
     (r"No field named|Schema error", UnknownColumn),
 )
 _NOT_IMPLEMENTED = re.compile(r'NotImplemented\("(.*)"\)|feature is not implemented: ([^\n]*)')
 _LINE_AND_COLUMN = re.compile(r"at Line: (\d+), Column: (\d+)")
 #: The name that a message is about; the place is where it is first written.
 _NAMED = re.compile(
-    r"No field named ([^\s,]+?)\.?(?:\s|,|$)|table '([^']+)' not found|Invalid function '([^']+)'"
+    r"No field named ([^\s,]+?)\.?(?:\s|,|$)|duplicate qualified field name ([^\s.]+)\."
+    r"|Ambiguous reference to unqualified field (\S+)|table '([^']+)' not found"
+    r"|Invalid function '([^']+)'"
     r"|[Cc]olumn \"([^\"]+)\" must appear|[Ff]unction '([^']+)'"
+)
+#: What to do about some of them.
+_ADVICE = (
+    (r"Schema contains duplicate", "Give each table an alias of its own: FROM w AS a, w AS b"),
+    (r"Ambiguous reference", "Write the table before it: w.val"),
 )
 _NOISE = re.compile(
     r"DataFusion error: |\.?\nThis issue was likely caused by a bug in DataFusion's code\..*"
-    r"|Internal error: |SQL error: ParserError\(|datafusion\.public\.",
+    r"|Internal error: |SQL error: ParserError\(|datafusion\.public\.|Error during planning: "
+    r"|Schema error: ",
     re.DOTALL,
 )
 _EXCERPT = 300
@@ -37,11 +46,17 @@ def typed_error(error: Exception, sql: str) -> CompactError:
             next(filter(None, unsupported.groups())),
             f"DataFusion cannot hand over a plan with it, in: {_shortened(sql)}",
         )
+    advice = "".join(f". {a}" for pattern, a in _ADVICE if re.search(pattern, message))
     kind = next((k for pattern, k in _KINDS if re.search(pattern, message)), InvalidSQL)
     plain = _NOISE.sub("", message)
     if "ParserError" in message:
         plain = _LINE_AND_COLUMN.sub("", plain).rstrip(')"').strip().strip('"').strip()
-    return kind(pointed(plain, sql, offset))
+    return kind(pointed(plain + advice, sql, offset))
+
+
+def is_invalid(error: Exception) -> bool:
+    """Whether DataFusion refuses a query itself, though only where it is optimized or run."""
+    return "Error during planning" in str(error)
 
 
 def place(message: str, sql: str) -> int | None:

@@ -6,7 +6,7 @@ hashable, so equal sub-plans fold once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
@@ -96,6 +96,23 @@ def map_operands(
         case Window(name, arguments, partition):
             return Window(name, tuple(map(function, arguments)), tuple(map(function, partition)))
     return expression
+
+
+def walk(expression: Expression) -> Iterator[Expression]:
+    """The expression and its operands, theirs and so on, in no particular order.
+
+    A loop, since expressions may nest deeper than Python recurses.
+    """
+    waiting = [expression]
+
+    def wait(operand: Expression) -> Expression:
+        waiting.append(operand)
+        return operand
+
+    while waiting:
+        part = waiting.pop()
+        yield part
+        map_operands(part, wait)
 
 
 # --- relations ------------------------------------------------------------------------

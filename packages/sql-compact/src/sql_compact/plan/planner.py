@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from ..errors import UnsupportedSQL
 from ..functions.udf import register_functions
-from .messages import typed_error
+from .depth import session_config
+from .messages import is_invalid, typed_error
 
 if TYPE_CHECKING:
     from datafusion import DataFrame
@@ -39,7 +40,7 @@ class Planner:
         # Only now: it takes long to import, and its functions bring in pandas.
         from datafusion import SessionContext
 
-        self._session = SessionContext()
+        self._session = SessionContext(session_config())
         register_functions(self._session)
         self._schemas: dict[str, pa.Schema] = {}
 
@@ -94,6 +95,8 @@ class Planner:
             # The types of an optimized plan: before, CASE and UNION are not yet of one type.
             optimized = frame.optimized_logical_plan()
         except Exception as error:
+            if is_invalid(error):
+                raise typed_error(error, sql) from error
             raise _not_handed_over(error) from error
         _refuse_zones(optimized.display_indent(), sql)
         try:

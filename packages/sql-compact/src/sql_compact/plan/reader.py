@@ -11,11 +11,10 @@ from typing import Any
 
 import pyarrow as pa
 from google.protobuf.unknown_fields import UnknownFieldSet
-from substrait.algebra_pb2 import Expression as ExpressionMessage
-from substrait.plan_pb2 import Plan as PlanMessage
 
 from ..errors import UnsupportedSQL
 from . import nodes as n
+from .wire import ExpressionMessage, PlanMessage, RelMessage
 
 #: Substrait's join types (enum values) that mean the same here.
 _JOIN_KINDS = {
@@ -33,6 +32,8 @@ _JOIN_KINDS = {
 LiteralMessage = ExpressionMessage.Literal
 #: DataFusion writes literal rows in a field that newer Substrait no longer names.
 _VALUES_FIELD = 1
+#: Logic of any number of operands.
+_ASSOCIATIVE = ("and", "or")
 _VOLATILE = ("random", "uuid")
 _UNION_ALL = 6
 _DISTINCT = 2  # AggregateFunction.AggregationInvocation
@@ -86,7 +87,8 @@ class _Reader:
 
     # --- relations --------------------------------------------------------------------
 
-    def relation(self, rel: Any) -> n.Plan:
+    def relation(self, encoded: bytes) -> n.Plan:
+        rel = RelMessage.FromString(encoded)
         kind = rel.WhichOneof("rel_type")
         reader: Callable | None = getattr(self, f"_{kind}", None)
         if reader is None:
@@ -99,7 +101,7 @@ class _Reader:
 
     def _read(self, message: Any) -> n.Plan:
         names = list(message.base_schema.names)
-        if message.HasField("filter"):
+        if message.filter:
             raise UnsupportedSQL("scan filter", "a filter inside a table scan is not read")
         if message.HasField("virtual_table"):
             types = tuple(map(_type, message.base_schema.struct.types))
@@ -108,7 +110,10 @@ class _Reader:
             raise UnsupportedSQL("scan", "only named tables and literal rows can be read")
         if message.HasField("projection"):
             names = [names[item.field] for item in message.projection.select.struct_items]
-        return n.Read(".".join(message.named_table.names), tuple(names))
+        table = list(message.named_table.names)
+        if table[-1].endswith("()"):
+            raise UnsupportedSQL(table[-1], "a function that makes a table is not read")
+        return n.Read(".".join(table), tuple(names))
 
     def _literal_rows(self, message: Any) -> tuple[tuple[n.Expression, ...], ...]:
         rows = [tuple(map(self._expression, row.fields)) for row in message.expressions]
@@ -131,8 +136,8 @@ class _Reader:
         kind = _JOIN_KINDS.get(message.type)
         if kind is None:
             raise UnsupportedSQL("JOIN", f"Substrait join type {message.type} is not read")
-        condition = self._expression(message.expression) if message.HasField("expression") else None
-        if message.HasField("post_join_filter"):
+        condition = self._optional(message.expression)
+        if message.post_join_filter:
             extra = self._expression(message.post_join_filter)
             condition = extra if condition is None else n.Call("and", (condition, extra))
         left, right = self.relation(message.left), self.relation(message.right)
@@ -159,7 +164,7 @@ class _Reader:
         name = self._functions[function.function_reference]
         if function.sorts:
             raise UnsupportedSQL(f"{name.upper()}(... ORDER BY)", "ordered aggregates are not read")
-        condition = self._expression(message.filter) if message.HasField("filter") else None
+        condition = self._optional(message.filter)
         return n.Measure(
             name,
             self._arguments(function.arguments),
@@ -182,18 +187,16 @@ class _Reader:
         return n.Sort(self.relation(message.input), tuple(keys))
 
     def _fetch(self, message: Any) -> n.Plan:
-        count = message.count_expr if message.HasField("count_expr") else None
-        offset = message.offset_expr if message.HasField("offset_expr") else None
         return n.Fetch(
             self.relation(message.input),
-            self._row_count(offset, "OFFSET") or 0,
-            self._row_count(count, "LIMIT"),
+            self._row_count(message.offset_expr, "OFFSET") or 0,
+            self._row_count(message.count_expr, "LIMIT"),
         )
 
-    def _row_count(self, message: Any, operator: str) -> int | None:
-        if message is None:
+    def _row_count(self, encoded: bytes, operator: str) -> int | None:
+        expression = self._optional(encoded)
+        if expression is None:
             return None
-        expression = self._expression(message)
         if not isinstance(expression, n.Literal):
             raise UnsupportedSQL(operator, "the number of rows must be a literal")
         return None if expression.value is None else int(expression.value)
@@ -203,14 +206,31 @@ class _Reader:
     def _arguments(self, arguments: Any) -> tuple[n.Expression, ...]:
         return tuple(self._expression(argument.value) for argument in arguments)
 
-    def _expression(self, message: Any) -> n.Expression:
+    def _optional(self, encoded: bytes) -> n.Expression | None:
+        return self._expression(encoded) if encoded else None
+
+    def _expression(self, encoded: bytes) -> n.Expression:
+        # ``a + b + c`` nests to the left, so its calls are read in a loop: Python, too, goes
+        # only so deep.
+        calls = []
+        message = ExpressionMessage.FromString(encoded)
+        while message.WhichOneof("rex_type") == "scalar_function":
+            calls.append(message.scalar_function)
+            if not calls[-1].arguments:
+                return self._call(calls[-1], ())
+            message = ExpressionMessage.FromString(calls[-1].arguments[0].value)
+        expression = self._not_a_call(message)
+        for call in reversed(calls):
+            others = tuple(self._expression(a.value) for a in call.arguments[1:])
+            expression = self._call(call, (expression, *others))
+        return expression
+
+    def _not_a_call(self, message: Any) -> n.Expression:
         kind = message.WhichOneof("rex_type")
         if kind == "selection":
             return n.ColumnRef(message.selection.direct_reference.struct_field.field)
         if kind == "literal":
             return self._literal(message.literal)
-        if kind == "scalar_function":
-            return self._call(message.scalar_function)
         if kind == "cast":
             return n.Cast(self._expression(message.cast.input), _type(message.cast.type))
         if kind == "if_then":
@@ -224,7 +244,7 @@ class _Reader:
             return self._subquery(message.subquery)
         raise UnsupportedSQL(str(kind), "this kind of expression is not read")
 
-    def _call(self, message: Any) -> n.Call:
+    def _call(self, message: Any, arguments: tuple[n.Expression, ...]) -> n.Call:
         name = self._functions[message.function_reference]
         if name in _VOLATILE:
             raise UnsupportedSQL(
@@ -232,7 +252,10 @@ class _Reader:
                 "it gives another value on every row",
                 "Use dropout_keep() for randomness that is a function of the row",
             )
-        return n.Call(name, self._arguments(message.arguments))
+        first = arguments[0] if arguments else None
+        if name in _ASSOCIATIVE and isinstance(first, n.Call) and first.name == name:
+            arguments = (*first.arguments, *arguments[1:])
+        return n.Call(name, arguments)
 
     def _subquery(self, message: Any) -> n.ScalarSubquery:
         kind = message.WhichOneof("subquery_type")
@@ -244,7 +267,7 @@ class _Reader:
     def _case(self, message: Any) -> n.Case:
         clauses = [(getattr(clause, "if"), clause.then) for clause in message.ifs]
         operand: n.Expression | None = None
-        if clauses and clauses[0][1].WhichOneof("rex_type") is None:
+        if clauses and not clauses[0][1]:
             # ``CASE operand WHEN ...`` has the operand as a first clause without a value.
             operand = self._expression(clauses.pop(0)[0])
         branches = []
@@ -253,10 +276,7 @@ class _Reader:
             if operand is not None:
                 condition = n.Call("equal", (operand, condition))
             branches.append((condition, self._expression(value)))
-        has_else = message.HasField("else")
-        return n.Case(
-            tuple(branches), self._expression(getattr(message, "else")) if has_else else None
-        )
+        return n.Case(tuple(branches), self._optional(getattr(message, "else")))
 
     def _window(self, message: Any) -> n.Window:
         name = self._functions[message.function_reference]
@@ -293,8 +313,11 @@ class _Reader:
         name = _LITERAL_TYPES.get(kind, kind)
         if name not in _SCALAR_TYPES:
             raise UnsupportedSQL(f"literal of type {kind}", "this type of literal is not read")
-        variation = message.type_variation_reference
-        return n.Literal(getattr(message, kind), _variation(name, variation))
+        sql_type = _variation(name, message.type_variation_reference)
+        value = getattr(message, kind)
+        if pa.types.is_unsigned_integer(sql_type):
+            value %= 1 << sql_type.bit_width  # the message holds its bits as a signed number
+        return n.Literal(value, sql_type)
 
 
 def _interval(message: Any) -> tuple[int, int, int]:

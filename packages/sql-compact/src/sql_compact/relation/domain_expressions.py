@@ -17,11 +17,12 @@ import pyarrow as pa
 
 from ..arrow import arrow_array, arrow_type, numpy_of_arrow
 from ..coordinates import factorize
-from ..domain import Domain, Explicit, domain_of
+from ..domain import Domain, Explicit, domain_of, placeholder
 from ..dtypes import DType, dtype_of_numpy
 from ..errors import DTypeError, UnsupportedSQL
 from ..functions.udf import register_functions
 from ..plan import nodes as n
+from ..plan.depth import session_config
 from ..tensor.labelled import Tensor, TensorBuilder
 from .model import Coded, Column, Coordinate, Relation, Values
 
@@ -119,9 +120,9 @@ class DomainExpressions:
         batch = pa.RecordBatch.from_arrays([_domain_table(domain, with_null)], names=["c"])
         with self._lock:
             if self._session is None:
-                from datafusion import SessionConfig, SessionContext
+                from datafusion import SessionContext
 
-                self._session = SessionContext(SessionConfig().with_target_partitions(1))
+                self._session = SessionContext(session_config().with_target_partitions(1))
                 register_functions(self._session)
             session = self._session
             session.register_record_batches("domain", [[batch]])
@@ -187,7 +188,7 @@ class DomainExpressions:
 def _domain(distinct: np.ndarray, dtype: np.dtype) -> Domain:
     if len(distinct):
         return domain_of(distinct, "expression")
-    return Explicit(np.array([""], dtype=object) if dtype.kind == "O" else np.zeros(1, dtype))
+    return Explicit(placeholder(dtype))
 
 
 def _domain_table(domain: Domain | None, with_null: bool) -> pa.Array:
@@ -200,28 +201,14 @@ def _domain_table(domain: Domain | None, with_null: bool) -> pa.Array:
 
 def references(expression: n.Expression) -> Iterator[int]:
     """Positions of the columns that an expression reads."""
-    if isinstance(expression, n.ColumnRef):
-        yield expression.index
-    for operand in _operands(expression):
-        yield from references(operand)
-
-
-def _operands(expression: n.Expression) -> list[n.Expression]:
-    found: list[n.Expression] = []
-
-    def visit(operand: n.Expression) -> n.Expression:
-        found.append(operand)
-        return operand
-
-    n.map_operands(expression, visit)
-    return found
+    for part in n.walk(expression):
+        if isinstance(part, n.ColumnRef):
+            yield part.index
 
 
 def _is_scalar(expression: n.Expression) -> bool:
     """Whether every row's result depends on that row alone."""
-    if isinstance(expression, n.Window | n.ScalarSubquery):
-        return False
-    return all(map(_is_scalar, _operands(expression)))
+    return not any(isinstance(p, n.Window | n.ScalarSubquery) for p in n.walk(expression))
 
 
 # --- SQL text of an expression --------------------------------------------------------

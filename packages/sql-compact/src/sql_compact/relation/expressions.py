@@ -60,7 +60,7 @@ class Expressions:
         if domain.dtype is None:
             raise UnsupportedSQL(
                 "expression",
-                f"arithmetic on coordinate values of type {domain.array.dtype}",
+                f"it computes with {_described(domain)} of several columns, or of an aggregate",
                 "Compare them with other coordinates or literals of the same type instead",
             )
         return self._by_position(column, domain.array, domain.dtype)
@@ -94,13 +94,36 @@ class Expressions:
         Raises:
             UnsupportedSQL: it uses a function or type that does not fold.
         """
+        # ``a + b + c`` nests to the left: a loop from the innermost call outwards.
+        calls: list[n.Call] = []
+        inner = expression
+        while isinstance(inner, n.Call) and inner.name not in _SPECIAL and inner.arguments:
+            calls.append(inner)
+            inner = inner.arguments[0]
+        column = self._or_over_domain(inner, relation, lambda: self._evaluate(inner, relation))
+        for call in reversed(calls):
+            first = column
+
+            def applied(call: n.Call = call, first: Column | UnsupportedSQL = first) -> Column:
+                if isinstance(first, UnsupportedSQL):
+                    raise first
+                others = [self.evaluate(a, relation) for a in call.arguments[1:]]
+                return self._applied(call, [first, *others])
+
+            column = self._or_over_domain(call, relation, applied)
+        if isinstance(column, UnsupportedSQL):
+            raise column
+        return column
+
+    def _or_over_domain(
+        self, expression: n.Expression, relation: Relation, attempt: Callable[[], Column]
+    ) -> Column | UnsupportedSQL:
+        """What an attempt gives, else the expression over its only coordinate, else why not."""
         try:
-            return self._evaluate(expression, relation)
-        except UnsupportedSQL:
+            return attempt()
+        except UnsupportedSQL as reason:
             column = self._domains.evaluate(expression, relation)
-            if column is None:
-                raise
-            return column
+            return reason if column is None else column
 
     def over_domain(self, expression: n.Expression, relation: Relation) -> Column | None:
         """An expression of one coordinate or bounded column, as a column with a domain.
@@ -139,9 +162,14 @@ class Expressions:
         special = _SPECIAL.get(call.name)
         if special is not None:
             return special(self, call, relation)
-        arguments = [self.evaluate(a, relation) for a in call.arguments]
+        return self._applied(call, [self.evaluate(a, relation) for a in call.arguments])
+
+    def _applied(self, call: n.Call, arguments: list[Column]) -> Column:
+        """A function of columns that it is defined on as values."""
         if call.name in _COMPARISONS:
             return self.compare(call.name, *arguments)
+        if call.name == "subtract":
+            return self._difference(call, *map(self.value_of, arguments))
         function = scalar_function(call.name, len(arguments))
         operands = [self.value_of(a) for a in arguments]
         self._refuse_failing(function, operands)
@@ -419,9 +447,8 @@ class Expressions:
     def _stop_gradient(self, call: n.Call, relation: Relation) -> Column:
         return self.evaluate(call.arguments[0], relation)
 
-    def _subtract(self, call: n.Call, relation: Relation) -> Column:
+    def _difference(self, call: n.Call, left: Values, right: Values) -> Column:
         """``x - stop_gradient(x)`` is the zero of the stop-gradient identity."""
-        left, right = (self.value_of(self.evaluate(a, relation)) for a in call.arguments)
         stopped = call.arguments[1]
         if isinstance(stopped, n.Call) and stopped.name == "ddx_stop_gradient" and left == right:
             return Values(self._b.tangent_zero(left.value.dtype), left.valid)
@@ -445,6 +472,10 @@ class Expressions:
         if scalar_value(operands[0].value.node) == 0:
             return Values(self._b.constant(1.0, DType.FLOAT64), valid)
         return Values(self._b.map(call.name, *(o.value for o in operands)), valid)
+
+
+def _described(domain: Domain) -> str:
+    return "dates" if domain.values().dtype.kind in "mM" else "text"
 
 
 def _is_number(column: Column) -> bool:
@@ -474,7 +505,6 @@ _SPECIAL: dict[str, Callable[[Expressions, n.Call, Relation], Column]] = {
     "greatest": Expressions._extreme,
     "least": Expressions._extreme,
     "ddx_stop_gradient": Expressions._stop_gradient,
-    "subtract": Expressions._subtract,
     "power": Expressions._power,
     **{f"dropout_keep_{count}": Expressions._dropout for count in range(1, 5)},
 }

@@ -18,6 +18,9 @@ from .equalities import literal_value
 from .joins import Joins, null_column
 from .model import Bag, Coded, Column, Relation, Table, Values, bind, fresh, nullable
 
+#: DataFusion's names of what all tables are in, which may be written before a table's own.
+_OWN_NAMES = ("datafusion.", "public.")
+
 
 class Folder:
     """Folds plans over a catalog of tables that are already folded."""
@@ -74,7 +77,9 @@ class Folder:
                 return _pick(bag, places), hidden, steps
             case n.Project(source, expressions):
                 bag, hidden, steps = self._fold_top(source, catalog)
-                if any(step.restricts for step in steps) and any(map(_has_window, expressions)):
+                if any(step.restricts for step in steps) and any(
+                    _has(e, n.Window) for e in expressions
+                ):
                     raise _limit_inside()
                 keys = _last(bag, hidden)
                 bag = self._with_computed(bag, expressions, catalog)
@@ -134,13 +139,13 @@ class Folder:
         bag = self._fold(plan.input, catalog)
         operands = [e for m in plan.measures for e in (*m.arguments, m.filter) if e is not None]
         bag, replaced = self._lifted(bag, tuple(operands), catalog)
-        new = dict(zip(operands, replaced, strict=True))
+        new = iter(replaced)
         measures = tuple(
             n.Measure(
                 m.function,
-                tuple(new[e] for e in m.arguments),
+                tuple(next(new) for _ in m.arguments),
                 m.distinct,
-                None if m.filter is None else new[m.filter],
+                None if m.filter is None else next(new),
             )
             for m in plan.measures
         )
@@ -154,6 +159,8 @@ class Folder:
         columns: dict[n.Plan, Column] = {}
 
         def lifted(expression: n.Expression) -> n.Expression:
+            if not _has(expression, n.ScalarSubquery):
+                return expression
             if not isinstance(expression, n.ScalarSubquery):
                 return n.map_operands(expression, lifted)
             plan = expression.plan
@@ -173,6 +180,8 @@ class Folder:
         found: dict[n.Window, list[Column]] = {}
 
         def lifted(expression: n.Expression) -> n.Expression:
+            if not _has(expression, n.Window):
+                return expression
             if not isinstance(expression, n.Window):
                 return n.map_operands(expression, lifted)
             if expression not in found:
@@ -204,6 +213,10 @@ class Folder:
 
     def _read(self, read: n.Read, catalog: Mapping[str, Table]) -> Bag:
         table = catalog.get(read.table)
+        name = read.table
+        for own in _OWN_NAMES:
+            name = name.removeprefix(own)
+            table = table or catalog.get(name)
         if table is None:
             known = ", ".join(sorted(catalog)) or "none"
             raise UnknownTable(f"table {read.table!r} is not registered; tables are: {known}")
@@ -249,16 +262,8 @@ def _limit_inside() -> UnsupportedSQL:
     )
 
 
-def _has_window(expression: n.Expression) -> bool:
-    found = isinstance(expression, n.Window)
-
-    def visit(operand: n.Expression) -> n.Expression:
-        nonlocal found
-        found = found or _has_window(operand)
-        return operand
-
-    n.map_operands(expression, visit)
-    return found
+def _has(expression: n.Expression, kind: type) -> bool:
+    return any(isinstance(part, kind) for part in n.walk(expression))
 
 
 def _pick(bag: Bag, places: Sequence[int]) -> Bag:

@@ -12,14 +12,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..domain import Explicit, common_domain
+from ..domain import Explicit, common_domain, placeholder
 from ..dtypes import DType
-from ..errors import UnsupportedSQL
+from ..errors import BudgetError, UnsupportedSQL
 from ..plan import nodes as n
 from ..tensor.labelled import Axis, Tensor, TensorBuilder
 from .expressions import Expressions
 from .groups import Grouped, Groups
 from .model import Coded, Column, Coordinate, Relation, Values
+
+#: Rows that BIGINT can count.
+_MOST_ROWS = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +76,13 @@ class Measures:
                 return None
             columns.append(column)
         domain = common_domain([c.domain for c in columns])
-        ordered = Explicit(np.asarray(sorted(domain.values()), dtype=domain.values().dtype))
+        values = np.asarray(sorted(domain.values()), dtype=domain.values().dtype)
+        if not len(values):
+            never = self._b.constant(False, DType.BOOL)
+            return Coded(
+                self._b.constant(0, DType.INT64), Explicit(placeholder(values.dtype)), never
+            )
+        ordered = Explicit(values)
         terms = []
         for part, column in zip(parts, columns, strict=True):
             code = self._groups.renamed_code(column, ordered, {})
@@ -176,6 +185,11 @@ class Measures:
         times = math.prod(a.size for a in reduced if a not in value.axes)
         if times == 1:
             return total
+        if times > _MOST_ROWS and not total.dtype.is_float:
+            raise BudgetError(
+                f"the query has {times:.3g} rows, more than BIGINT can count; join the tables on "
+                "their dims, or aggregate before joining"
+            )
         return self._b.map("multiply", total, self._b.constant(times, total.dtype))
 
     def _sum_of(self, terms: list[Term]) -> Tensor:
