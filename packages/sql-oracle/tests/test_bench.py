@@ -11,6 +11,7 @@ from sql_oracle.batches import synthetic_batches
 from sql_oracle.bench import (
     BenchSettings,
     SessionContender,
+    Timing,
     bench,
     bench_record,
     bench_table,
@@ -146,18 +147,26 @@ def test_missing_tokens_are_named():
         NativeLoop("x", recipe()).stage({"tokens": np.zeros((1, 6), np.int64)})
 
 
+def timing(*seconds: tuple[float, ...]) -> Timing:
+    return Timing("x", seconds, 0.0, None, 0.0, False, {})
+
+
 def test_medians_and_ratios():
-    result = bench([Sleeper("slow", 0.02), Sleeper("fast", 0.005)], settings(block=3))
-    slow, fast = result.timings
-    assert 0.02 <= slow.median < 0.035
-    assert 0.005 <= fast.median < 0.015
-    assert len(slow.seconds) == 3
-    assert all(len(block) == 3 for block in slow.seconds)
-    ratio, low, high = slow.ratio(fast)
-    assert low <= ratio <= high
-    assert ratio == pytest.approx(slow.median / fast.median)
+    slow, fast = timing((4.0, 6.0, 5.0), (8.0, 8.0, 8.0)), timing((1.0, 1.0, 1.0), (2.0, 4.0, 2.0))
+    assert (slow.median, fast.median) == (7.0, 1.5)
+    assert slow.quantile(0.0) == 4.0
+    # Of the medians of all, then the least and the largest of a round's medians.
+    assert slow.ratio(fast) == (7.0 / 1.5, 4.0, 5.0)
     assert fast.ratio(fast) == (1.0, 1.0, 1.0)
-    assert result.tokens_per_second(fast) == pytest.approx(2 * 6 / fast.median)
+
+
+def test_every_timed_step_is_kept():
+    result = bench([Sleeper("a", 0.002), Sleeper("b", 0.0)], settings(block=3))
+    for one in result.timings:
+        assert [len(block) for block in one.seconds] == [3, 3, 3]
+        assert result.tokens_per_second(one) == pytest.approx(2 * 6 / one.median)
+    # A sleep never ends early.
+    assert min(map(min, result.timings[0].seconds)) >= 0.002
 
 
 def test_contenders_take_turns_in_rotating_order():

@@ -119,10 +119,14 @@ mlp_projection_{layer} AS (
     JOIN mlp_out w ON x.f = w.f AND w.layer = {layer}
     GROUP BY x.b, x.t, w.c
 ),
+-- One row a group: the sum changes nothing. It ends the chain of elementwise steps that the residual
+-- stream is; ddx would otherwise go through all of it, back to the embedding, in every layer.
 stream_{next_layer} AS (
     SELECT x.b, x.t, x.c,
-           x.val + y.val * dropout_keep(h.dropout, h.seed, h.step, {mlp_site}, x.b, x.t, x.c) AS val
+           SUM(x.val
+               + y.val * dropout_keep(h.dropout, h.seed, h.step, {mlp_site}, x.b, x.t, x.c)) AS val
     FROM attended_{layer} x
     JOIN mlp_projection_{layer} y ON x.b = y.b AND x.t = y.t AND x.c = y.c
     CROSS JOIN hyper h
+    GROUP BY x.b, x.t, x.c
 )
