@@ -98,7 +98,7 @@ def _require_tools(pin: PackagePin, *, from_source: bool) -> None:
     if from_source and missing:
         raise MissingTool(
             f"building {pin.package} from source needs {', '.join(missing)} on PATH; "
-            "install it, or leave out --from-source to use the released wheel"
+            "install what is missing, or leave out --from-source to use the released wheel"
         )
 
 

@@ -184,15 +184,15 @@ def check_case(case: Case) -> tuple[bool, str]:
 
 
 def check_bits() -> tuple[bool, str]:
-    """Masks, packed bits and what the forward pass drops are all what `keep_mask` says."""
-    philox, attention, masks = load("philox"), load("attention"), load("dropout")
-    bits = load("keep_bits")
+    """Masks, packed bits and what the forward pass drops are all what the definition says."""
+    attention, masks, bits = load("attention"), load("dropout"), load("keep_bits")
+    define = masks.definition.dropout_mask
     batch, heads, length, dim, site = 3, 2, 200, 64, 11
     p, seed, step = scalars()
-    want = philox.keep_mask(p, seed, step, site, (batch, heads, length, length))
+    want = define(p, seed, step, site, (batch, heads, length, length), p.device)
     wrong = int((masks.dropout_mask(p, seed, step, site, want.shape) != want).sum())
     for shape in ((5,), (1000,), (33, 130), (7, 9, 384), (12, 256, 384)):
-        expected = philox.keep_mask(p, seed, step, site, shape)
+        expected = define(p, seed, step, site, shape, p.device)
         wrong += int((masks.dropout_mask(p, seed, step, site, shape) != expected).sum())
     sizes = (batch, heads, length)
     packed = bits.attention_keep_bits(p, seed, step, site, *sizes, False)

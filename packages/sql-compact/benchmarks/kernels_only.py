@@ -1,6 +1,6 @@
 """The modules of `sql_compact.kernels` without the rest of the package.
 
-They need torch and triton only, so the benchmarks run where nothing else is installed.
+They need torch, numpy and triton only, so the benchmarks run where nothing else is installed.
 """
 
 from __future__ import annotations

@@ -4,8 +4,17 @@ import json
 
 import numpy as np
 import pytest
-from sql_oracle import GPTConfig, MissingFile, OracleError, cli, sessions
-from sql_oracle.batches import text_batches
+from sql_oracle import (
+    GPTConfig,
+    MissingFile,
+    OracleError,
+    UnwritableFile,
+    cli,
+    sessions,
+    write_json,
+)
+from sql_oracle.batches import synthetic_batches, text_batches
+from sql_oracle.report import check_writable
 
 SIZES = [
     *("--layers", "2", "--heads", "2", "--width", "8", "--context", "6", "--vocabulary", "11"),
@@ -69,24 +78,134 @@ def test_a_check_on_a_text(session_of_the_case, tmp_path, capsys):
     assert len(session_of_the_case) == 1
 
 
+@pytest.fixture
+def bad_files(tmp_path, monkeypatch):
+    """A folder with a file of every wrong kind, and the working directory."""
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "empty").touch()
+    (tmp_path / "short.txt").write_text("abc")
+    (tmp_path / "many.txt").write_text("the quick brown fox jumps over the lazy dog")
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / "no_model.py").write_text("x = 1\n")
+    (tmp_path / "other_model.py").write_text(
+        "import torch\n"
+        "class GPTConfig:\n    def __init__(self, **sizes): pass\n"
+        "class GPT(torch.nn.Linear):\n    def __init__(self, sizes): super().__init__(2, 2)\n"
+    )
+    (tmp_path / "two.sql").write_text("SELECT 1 AS loss; SELECT 2 AS loss")
+    (tmp_path / "partial.sql").write_text("SELECT AVG(w.val) AS loss FROM wte w")
+    np.savez(tmp_path / "arrays.npz", wte=np.zeros(3))
+    (tmp_path / "cut.npz").write_bytes((tmp_path / "arrays.npz").read_bytes()[:100])
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("check", "--data", "absent.txt"), "absent.txt"),
-        (("check", "--nanogpt", "absent.py"), "absent.py"),
-        (("check", "--sql", "absent.sql"), "absent.sql"),
+        (("check", "--data", "absent.txt"), "cannot read the text absent.txt"),
+        (("check", "--data", "folder"), "cannot read the text folder"),
+        (("check", "--data", "binary"), "cannot read the text binary"),
+        (("check", "--data", "empty"), "empty has 0 characters, a sequence needs 7"),
+        (("check", "--data", "short.txt"), "short.txt has 3 characters, a sequence needs 7"),
+        (("check", "--data", "many.txt"), "distinct characters; the vocabulary has 11"),
         (("check", "--heads", "3"), "multiple of 3 heads"),
-        (("bench", "--nanogpt", "absent.py"), "absent.py"),
-        (
-            ("bench", "--no-sql", "--no-compile", "--rounds", "1", "--baseline", "x"),
-            "contender 'x'",
+        (("noise", "--heads", "3"), "multiple of 3 heads"),
+        (("check", "--checkpoint", "absent.npz"), "no checkpoint file absent.npz"),
+        (("check", "--checkpoint", "folder"), "no checkpoint file folder"),
+        (("check", "--checkpoint", "empty"), "cannot load empty: the file is empty"),
+        (("check", "--checkpoint", "binary"), "cannot load binary: the file is not an NPZ archive"),
+        (("check", "--checkpoint", "cut.npz"), "cannot load cut.npz"),
+        (("check", "--checkpoint", "arrays.npz"), "this NPZ file is not a checkpoint"),
+        (("check", "--width", str(2**44), "--heads", "1"), "not enough memory"),
+        (("bench", "--baseline", "x"), "no contender 'x' is timed; there are SQL eager, SQL comp"),
+        (("bench", "--no-sql", "--baseline", "SQL eager"), "no contender 'SQL eager'"),
+        *(
+            ((command, option, file), message)
+            for command in ("check", "bench")
+            for option, file, message in (
+                ("--nanogpt", "absent.py", "cannot read the nanoGPT file absent.py"),
+                ("--nanogpt", "folder", "cannot read the nanoGPT file folder"),
+                ("--nanogpt", "binary", "binary does not run as Python"),
+                ("--nanogpt", "empty", "empty has no GPT"),
+                ("--nanogpt", "no_model.py", "no_model.py has no GPT"),
+                ("--sql", "absent.sql", "cannot read the loss query absent.sql"),
+                ("--sql", "folder", "cannot read the loss query folder"),
+                ("--sql", "binary", "cannot read the loss query binary"),
+            )
+        ),
+        (("check", "--sql", "empty"), "the statement is empty"),
+        (("check", "--sql", "two.sql"), "more than one statement"),
+        (("check", "--sql", "partial.sql"), "does not read parameter 'wpe'"),
+        *(
+            ((command, "--json", file), "cannot write the record")
+            for command in ("check", "bench", "noise")
+            for file in ("", "folder", "absent/record.json", "empty/record.json")
+        ),
+        *(
+            (("check", "--transformers", option, "empty"), f"{option} has no part")
+            for option in ("--nanogpt", "--sql", "--data", "--checkpoint")
         ),
     ],
 )
-def test_requests_that_cannot_be_carried_out(arguments, message, capsys):
+def test_a_request_that_cannot_be_carried_out_is_one_line(bad_files, arguments, message, capsys):
     command, *rest = arguments
+    before = sorted(bad_files.iterdir())
     assert run(command, *SIZES, *rest) == 2
-    assert message in capsys.readouterr().err
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert message in shown.err
+    assert shown.err.startswith("sql-oracle: ")
+    assert shown.err.count("\n") == 1
+    assert sorted(bad_files.iterdir()) == before
+
+
+@pytest.mark.parametrize("command", ["check", "bench"])
+def test_a_model_file_of_other_parameters_is_refused_before_any_work(bad_files, command, capsys):
+    assert run(command, *SIZES, "--nanogpt", "other_model.py") == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert "warning" in lines[0]
+    assert "bias: (2,) instead of nothing" in lines[1]
+    assert "transformer.wte.weight: missing instead of (11, 8)" in lines[1]
+    assert len(lines) == 2
+
+
+def test_an_interrupt_is_one_line(bad_files, capsys):
+    (bad_files / "interrupted.py").write_text("raise KeyboardInterrupt\n")
+    assert run("check", *SIZES, "--nanogpt", "interrupted.py") == 130
+    assert capsys.readouterr().err == "sql-oracle: interrupted\n"
+
+
+def test_finding_out_whether_a_record_can_be_written_changes_nothing(tmp_path):
+    path = tmp_path / "record.json"
+    check_writable(path)
+    assert not path.exists()
+    path.write_text("earlier")
+    check_writable(path)
+    assert path.read_text() == "earlier"
+
+
+def test_a_record_that_can_no_longer_be_written(tmp_path):
+    with pytest.raises(UnwritableFile, match=r"record\.json"):
+        write_json(tmp_path / "gone" / "record.json", {})
+
+
+def test_a_checkpoint_continues_with_the_settings_asked_for(tmp_path, capsys):
+    config = GPTConfig(layers=2, heads=2, width=8, context=6, vocabulary=11)
+    recipe = sessions.Recipe(config, batch_size=2, dropout=0.4, seed=5, peak=0.1)
+    session = sessions.build_session(
+        recipe, sessions.default_loss_sql(), precision="float64", device="cpu"
+    )
+    session.step(next(synthetic_batches(config, 2, 1, 0)))
+    path = tmp_path / "c.npz"
+    session.save(path)
+    arguments = ("--precision", "float64", "--steps", "2", "--checkpoint", str(path))
+    assert run("check", *SIZES, *arguments) == 0
+    assert "step 2: loss" in capsys.readouterr().err
+    # A checkpoint of another model is refused, and what differs is named.
+    arguments = ("--precision", "float64", "--layers", "1", "--checkpoint", str(path))
+    assert run("check", *SIZES, *arguments) == 2
+    assert "ln_mlp: file float64[2, 8], expected float64[1, 8]" in capsys.readouterr().err
 
 
 def test_a_missing_device(capsys):
@@ -99,14 +218,48 @@ def test_a_missing_device(capsys):
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [("--steps", "0"), ("--dropout", "1.0"), ("--seed", "-1"), ("--precision", "float16")],
+    ("option", "value", "message"),
+    [
+        ("--batch", "0", "0 is not at least 1"),
+        ("--batch", "-2", "-2 is not at least 1"),
+        ("--batch", "two", "'two' is not a whole number"),
+        ("--layers", "1.5", "'1.5' is not a whole number"),
+        ("--context", "0", "0 is not at least 1"),
+        ("--threads", "0", "0 is not at least 1"),
+        ("--dropout", "1.0", "1.0 is not in [0, 1)"),
+        ("--dropout", "nan", "nan is not in [0, 1)"),
+        ("--dropout", "some", "'some' is not a number"),
+        ("--seed", "-1", "-1 is not in [0, 2^63)"),
+        ("--seed", "1e3", "'1e3' is not a whole number"),
+        ("--precision", "float16", "choose from"),
+        ("--device", "tpu", "choose from"),
+    ],
 )
-def test_options_out_of_range(arguments, capsys):
+@pytest.mark.parametrize("command", ["check", "bench", "noise"])
+def test_options_out_of_range(command, option, value, message, capsys):
     with pytest.raises(SystemExit) as caught:
-        run("check", *arguments)
+        run(command, option, value)
     assert caught.value.code == 2
-    assert arguments[0] in capsys.readouterr().err
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith(f"sql-oracle {command}: error: argument {option}: ")
+    assert message in last
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("check", "--steps", "0"),
+        ("check", "--steps", "-3"),
+        ("noise", "--steps", "0"),
+        ("noise", "--seeds", "0"),
+        ("bench", "--rounds", "0"),
+        ("bench", "--block", "-1"),
+    ],
+)
+def test_counts_of_a_command_out_of_range(arguments, capsys):
+    with pytest.raises(SystemExit):
+        run(*arguments)
+    assert "is not at least 1" in capsys.readouterr().err
 
 
 def test_a_benchmark(session_of_the_case, tmp_path, capsys):
@@ -153,7 +306,7 @@ def test_the_recipe_decays_matrices_only():
 
 
 def test_a_checkpoint_that_is_not_there(tmp_path, monkeypatch):
-    monkeypatch.setattr(sessions, "_training_session", lambda *arguments: object())
+    monkeypatch.delattr(sessions, "_training_session")  # Nothing is planned first.
     with pytest.raises(MissingFile, match=r"absent\.npz"):
         sessions.build_session(
             sessions.Recipe(GPTConfig()),

@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 import torch
 from sql_oracle import MissingFile, ModelMismatch, PhiloxMasks
-from sql_oracle.nanogpt import KNOWN_SHA256, NanoGPT, UnknownModelFile, load_model_file
+from sql_oracle.nanogpt import (
+    KNOWN_SHA256,
+    NanoGPT,
+    UnknownModelFile,
+    build_model,
+    load_model_file,
+)
 from sql_oracle.native import NativeLoop, TrainingRecipe, nanogpt_model
 from sql_oracle.precision import precision_policy
 
@@ -159,13 +165,25 @@ def test_a_file_that_is_not_there(tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("x = 1\n", "has no GPT"), ("raise ValueError('odd')\n", "does not run: odd")],
+    [
+        ("", "has no GPT"),
+        ("x = 1\n", "has no GPT"),
+        ("GPT = 1\n", "has no GPTConfig"),
+        ("raise ValueError('odd')\n", "does not run as Python: ValueError: odd"),
+        ("import no_such_package_anywhere\n", "no_such_package_anywhere"),
+        ("raise SystemExit(3)\n", "SystemExit: 3"),
+        ("def broken(\n", "SyntaxError"),
+        ("x = 1\0\n", "null bytes"),
+    ],
 )
-def test_a_file_that_is_not_a_model(tmp_path, text, message):
-    path = tmp_path / "model.py"
+@pytest.mark.parametrize("name", ["model.py", "model.txt"])
+def test_a_file_that_is_not_a_model(tmp_path, name, text, message, recwarn):
+    path = tmp_path / name
     path.write_text(text)
-    with pytest.warns(UnknownModelFile), pytest.raises(ModelMismatch, match=message):
+    with pytest.raises(ModelMismatch, match=message):
         load_model_file(path)
+    # The digest of a file that is no model at all says nothing.
+    assert not [w for w in recwarn if issubclass(w.category, UnknownModelFile)]
 
 
 @pytest.mark.parametrize(
@@ -174,6 +192,20 @@ def test_a_file_that_is_not_a_model(tmp_path, text, message):
         ("4 * c.n_embd", "2 * c.n_embd", r"c_fc\.weight: \(16, 8\) instead of \(32, 8\)"),
         ("self.dropout = nn.Dropout(c.dropout)", "self.dropout = nn.Identity()", "Identity"),
         ("drop=nn.Dropout", "dropped=nn.Dropout", "drop"),
+        ("bias: bool = True", "biases: bool = True", "GPTConfig.*fails: TypeError"),
+        (
+            "class GPTConfig:",
+            "class Sizes:\n    pass\nGPTConfig = 4\nclass Other:",
+            "fails: TypeError",
+        ),
+        ("class GPT(nn.Module):", "GPT = dict\nclass Other(nn.Module):", "fails: TypeError"),
+        ("return logits, fn", "return fn", "fails on one sequence: TypeError"),
+        ("targets.view(-1))\n", "targets.view(-1), reduction='none')\n", "loss of one number"),
+        (
+            "place = torch",
+            "raise ValueError('odd\\nmore')\n        place = torch",
+            "ValueError: odd$",
+        ),
     ],
 )
 def test_a_model_of_another_structure(gpt_case, model_file, old, new, message):
@@ -184,6 +216,25 @@ def test_a_model_of_another_structure(gpt_case, model_file, old, new, message):
         source = load_model_file(model_file)
     with pytest.raises(ModelMismatch, match=message):
         NanoGPT(source, gpt_case.config)
+
+
+def test_a_class_that_is_no_module(gpt_case, tmp_path):
+    path = tmp_path / "model.py"
+    path.write_text("class GPTConfig:\n    def __init__(self, **sizes): pass\nGPT = type\n")
+    with pytest.warns(UnknownModelFile):
+        source = load_model_file(path)
+    with pytest.raises(ModelMismatch, match=r"not a torch\.nn\.Module"):
+        NanoGPT(source, gpt_case.config)
+
+
+def test_trying_a_model_out_leaves_it_in_training_and_draws_nothing(gpt_case, source):
+    torch.manual_seed(3)
+    drawn = build_model(source, gpt_case.config, dropout=0.5), torch.rand(4)
+    torch.manual_seed(3)
+    sizes = {"block_size": 6, "vocab_size": 11, "n_layer": 2, "n_head": 2, "n_embd": 8}
+    source.GPT(source.GPTConfig(**sizes, dropout=0.5, bias=False))
+    assert torch.equal(drawn[1], torch.rand(4))
+    assert drawn[0].training
 
 
 def test_the_known_file_gives_no_warning(model_file, monkeypatch, recwarn):

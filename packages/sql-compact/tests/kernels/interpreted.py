@@ -10,12 +10,12 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from sql_compact.functions.dropout import dropout_mask
 from sql_compact.kernels import attention_reference as reference
 from sql_compact.kernels.attention_config import BackwardConfig, ForwardConfig
 from sql_compact.kernels.attention_launch import Dropout, launch_backward, launch_forward
 from sql_compact.kernels.dropout import launch_dropout_mask
 from sql_compact.kernels.keep_bits import bits_shape, launch_keep_bits, unpack
-from sql_compact.kernels.philox import keep_mask
 
 SEED = (7 << 32) + 1337
 STEP = (3 << 32) + 5
@@ -72,7 +72,7 @@ def mask_case(case: dict[str, Any]) -> dict[str, float]:
     p, seed, step = scalars(case["p"])
     out = torch.zeros(case["shape"], dtype=torch.bool)
     launch_dropout_mask(out, p, seed, step, case["site"])
-    want = keep_mask(p, seed, step, case["site"], case["shape"])
+    want = dropout_mask(p, seed, step, case["site"], case["shape"])
     return {"wrong": float((out != want).sum()), "kept": float(out.double().mean())}
 
 
@@ -81,7 +81,7 @@ def bits_case(case: dict[str, Any]) -> dict[str, float]:
     batch, heads, length = case["shape"]
     out = torch.full(bits_shape(batch, heads, length), -1, dtype=torch.int32)
     launch_keep_bits(out, p, seed, step, case["site"], length, case["causal"], tuple(case["tile"]))
-    want = keep_mask(p, seed, step, case["site"], (batch, heads, length, length))
+    want = dropout_mask(p, seed, step, case["site"], (batch, heads, length, length))
     wrong = unpack(out, length) != want
     return {"wrong": float((wrong.tril() if case["causal"] else wrong).sum())}
 

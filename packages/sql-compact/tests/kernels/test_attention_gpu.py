@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from sql_compact.functions import dropout as definition
 from sql_compact.kernels import (
     attention,
     attention_backward,
@@ -10,7 +11,6 @@ from sql_compact.kernels import (
     dropout_mask,
 )
 from sql_compact.kernels import attention_reference as reference
-from sql_compact.kernels.philox import keep_mask
 
 pytestmark = [
     pytest.mark.gpu,
@@ -68,14 +68,14 @@ def test_kernels_agree_with_float64(
 @pytest.mark.parametrize("shape", [(5,), (33, 130), (7, 9, 384), (2, 3, 50, 51)])
 def test_mask_bits_are_the_reference(shape: tuple[int, ...]) -> None:
     mask = dropout_mask(*stream(), SITE, shape)
-    assert torch.equal(mask, keep_mask(*stream(), SITE, shape))
+    assert torch.equal(mask, definition.dropout_mask(*stream(), SITE, shape, "cuda"))
 
 
 def test_attention_drops_exactly_the_reference_bits() -> None:
     q, k = normal(2, 3, 2, 64, 64, dtype=torch.bfloat16).unbind(0)
     v = torch.eye(64, device="cuda", dtype=torch.bfloat16).expand(3, 2, 64, 64)
     y, _ = attention(q, k, v, *stream(), SITE, causal=False)
-    assert torch.equal(y != 0, keep_mask(*stream(), SITE, (3, 2, 64, 64)))
+    assert torch.equal(y != 0, definition.dropout_mask(*stream(), SITE, (3, 2, 64, 64), "cuda"))
 
 
 def test_a_graph_replays_with_a_new_step_and_repeats_bit_for_bit() -> None:

@@ -10,6 +10,7 @@ from sql_oracle.errors import (
     ModelMismatch,
     OracleError,
     StateMismatch,
+    UnwritableFile,
 )
 from sql_oracle.floors import Floor, NoiseFloor
 from sql_oracle.mapping import GPT_DIMS, Mapping, TensorMap, gpt_mapping
@@ -59,6 +60,7 @@ __all__ = [
     "Tolerance",
     "TorchTrainer",
     "TrainingRecipe",
+    "UnwritableFile",
     "check",
     "check_record",
     "check_summary",

@@ -1,6 +1,6 @@
 """The command ``sql-oracle``.
 
-Exit status: 0 everything agrees, 1 a breach, 2 the request cannot be carried out.
+Exit status: 0 everything agrees, 1 a breach, 2 the request cannot be carried out, 130 interrupted.
 """
 
 import argparse
@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -27,7 +28,7 @@ from sql_oracle.errors import OracleError
 from sql_oracle.huggingface import compare_with_transformers, transformers_limit
 from sql_oracle.mapping import gpt_mapping
 from sql_oracle.masks import PhiloxMasks
-from sql_oracle.nanogpt import NanoGPT, load_model_file
+from sql_oracle.nanogpt import NanoGPT, build_model, load_model_file
 from sql_oracle.native import Contender, TrainingRecipe, native_contenders
 from sql_oracle.noise import largest, measure_noise_floor
 from sql_oracle.precision import PRECISIONS, precision_policy
@@ -37,6 +38,7 @@ from sql_oracle.report import (
     check_record,
     check_summary,
     check_table,
+    check_writable,
     environment,
     text_table,
     write_json,
@@ -44,7 +46,7 @@ from sql_oracle.report import (
 from sql_oracle.sessions import LossSQL, Recipe, build_session, default_loss_sql, read_sql
 from sql_oracle.training import AdamWOptions, decay_matrices, warmup_cosine
 
-PASSED, BREACHED, REFUSED = 0, 1, 2
+PASSED, BREACHED, REFUSED, INTERRUPTED = 0, 1, 2, 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -54,13 +56,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     warnings.showwarning = _show_warning
     try:
         torch.set_num_threads(options.threads or torch.get_num_threads())
+        if options.json is not None:
+            check_writable(options.json)
         status: int = options.run(options)
     except CompactError as error:
-        print(f"sql-oracle: {error}", file=sys.stderr)
-        return REFUSED
+        return _refuse(str(error))
+    except (MemoryError, torch.OutOfMemoryError):
+        return _refuse(_NO_MEMORY)
+    except RuntimeError as error:
+        # torch has no type of its own for the memory of the CPU.
+        if "DefaultCPUAllocator" not in str(error):
+            raise
+        return _refuse(_NO_MEMORY)
+    except KeyboardInterrupt:
+        _refuse("interrupted")
+        return INTERRUPTED
     finally:
         warnings.showwarning = shown
     return status
+
+
+_NO_MEMORY = "not enough memory; ask for a smaller model or --batch"
+
+
+def _refuse(reason: str) -> int:
+    print(f"sql-oracle: {reason}", file=sys.stderr)
+    return REFUSED
 
 
 def parser() -> argparse.ArgumentParser:
@@ -80,7 +101,11 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="PyTorch continues from the session's state after each update",
     )
-    one.add_argument("--checkpoint", metavar="FILE", help="start from a session's checkpoint")
+    one.add_argument(
+        "--checkpoint",
+        metavar="FILE",
+        help="start from the weights, moments and step of a session's checkpoint",
+    )
     one.add_argument("--data", metavar="FILE", help="text to train on; synthetic tokens without")
     one.add_argument(
         "--transformers",
@@ -131,14 +156,13 @@ def _size_arguments(command: argparse.ArgumentParser) -> None:
 def _check(options: argparse.Namespace) -> int:
     config = _config(options)
     if options.transformers:
+        _refuse_beside_transformers(options)
         return _check_transformers(options, config)
     recipe = _recipe(options, config)
     batches = _batches(options, config)
     module: GPT | NanoGPT
-    if options.nanogpt is None:
-        module = GPT(config)
-    else:
-        module = NanoGPT(load_model_file(options.nanogpt), config)
+    source = _model_file(options)
+    module = GPT(config) if source is None else NanoGPT(source, config)
     session = build_session(
         recipe,
         _loss_sql(options),
@@ -164,7 +188,7 @@ def _check(options: argparse.Namespace) -> int:
     )
     print(check_table(result))
     print(check_summary(result))
-    if options.json:
+    if options.json is not None:
         write_json(options.json, check_record(result, _settings(options)))
     return PASSED if result.passed else BREACHED
 
@@ -179,6 +203,15 @@ def _print_step(comparisons: tuple[Comparison, ...]) -> None:
     )
 
 
+def _refuse_beside_transformers(options: argparse.Namespace) -> None:
+    for name in ("nanogpt", "sql", "data", "checkpoint"):
+        if getattr(options, name) is not None:
+            raise OracleError(
+                f"--{name} has no part in --transformers, which checks the built-in model with "
+                "fresh weights on synthetic tokens; leave one of the two out"
+            )
+
+
 def _check_transformers(options: argparse.Namespace, config: GPTConfig) -> int:
     batch = next(synthetic_batches(config, options.batch, 1, options.seed))
     found = compare_with_transformers(config, batch, options.seed)
@@ -190,7 +223,7 @@ def _check_transformers(options: argparse.Namespace, config: GPTConfig) -> int:
     print("reference model against Hugging Face's GPT-2, float64, without dropout")
     print(text_table(["quantity", "precision", "norm error", "tolerance", "verdict"], rows))
     passed = all(entry.norm <= limit for entry in found.values())
-    if options.json:
+    if options.json is not None:
         record = {
             "kind": "transformers",
             "passed": passed,
@@ -213,7 +246,10 @@ def _bench(options: argparse.Namespace) -> int:
         dropout=options.dropout,
         seed=options.seed,
     )
-    source = None if options.nanogpt is None else load_model_file(options.nanogpt)
+    source = _model_file(options)
+    if source is not None:
+        # A contender that cannot be set up is left out; a file that was asked for must be right.
+        build_model(source, config)
     contenders: list[Contender] = []
     if not options.no_sql:
         loss_sql = _loss_sql(options)
@@ -238,6 +274,11 @@ def _bench(options: argparse.Namespace) -> int:
                 SessionContender(f"{same.name}, uploads", lambda: same.session, staged=False)
             )
     contenders += native_contenders(native, compiled=not options.no_compile, nanogpt=source)
+    names = [contender.name for contender in contenders]
+    if options.baseline is not None and options.baseline not in names:
+        raise OracleError(
+            f"no contender {options.baseline!r} is timed; there are {', '.join(names)}"
+        )
     settings = BenchSettings(
         config=config,
         batch_size=options.batch,
@@ -250,7 +291,7 @@ def _bench(options: argparse.Namespace) -> int:
     result = bench(contenders, settings, progress=lambda text: print(text, file=sys.stderr))
     baseline = options.baseline or _strongest(result.timings)
     print(bench_table(result, baseline))
-    if options.json:
+    if options.json is not None:
         write_json(options.json, bench_record(result, baseline, _settings(options)))
     return PASSED
 
@@ -285,7 +326,7 @@ def _noise(options: argparse.Namespace) -> int:
     ]
     print(f"noise on {found.device}, {config.parameters:,} parameters, {found.steps} steps")
     print(text_table(["quantity", "precision", "norm error", "entry error"], rows))
-    if options.json:
+    if options.json is not None:
         record = {
             "kind": "noise",
             "device": found.device,
@@ -310,6 +351,10 @@ def _config(options: argparse.Namespace) -> GPTConfig:
 def _recipe(options: argparse.Namespace, config: GPTConfig) -> Recipe:
     recipe = Recipe(config)
     return replace(recipe, batch_size=options.batch, dropout=options.dropout, seed=options.seed)
+
+
+def _model_file(options: argparse.Namespace) -> ModuleType | None:
+    return None if options.nanogpt is None else load_model_file(options.nanogpt)
 
 
 def _loss_sql(options: argparse.Namespace) -> LossSQL:
@@ -348,22 +393,32 @@ def _show_warning(
     print(f"sql-oracle: warning: {message}", file=sys.stderr)
 
 
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+
+
 def _positive(text: str) -> int:
-    value = int(text)
+    value = _whole(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text} is not at least 1")
     return value
 
 
 def _seed(text: str) -> int:
-    value = int(text)
+    value = _whole(text)
     if not 0 <= value < 2**63:
         raise argparse.ArgumentTypeError(f"{text} is not in [0, 2^63)")
     return value
 
 
 def _rate(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
     if not 0.0 <= value < 1.0:
         raise argparse.ArgumentTypeError(f"{text} is not in [0, 1)")
     return value

@@ -13,6 +13,10 @@ class MissingFile(OracleError):
     """A file the user named, or a recorded run, is not there or cannot be read."""
 
 
+class UnwritableFile(OracleError):
+    """A file the user named for a record cannot be written."""
+
+
 class MissingPackage(OracleError):
     """An optional package that this check needs is not installed."""
 

@@ -5,7 +5,6 @@ asked for what a check needs: dropout modules, and attention on its explicit pat
 """
 
 import hashlib
-import importlib.util
 import sys
 import warnings
 from pathlib import Path
@@ -46,9 +45,25 @@ def load_model_file(path: str | Path) -> ModuleType:
     """
     source = Path(path)
     try:
-        digest = hashlib.sha256(source.read_bytes()).hexdigest()
+        text = source.read_bytes()
     except OSError as error:
         raise MissingFile(f"cannot read the nanoGPT file {path}: {error.strerror}") from error
+    digest = hashlib.sha256(text).hexdigest()
+    name = f"sql_oracle_user_model_{digest[:12]}"
+    module = ModuleType(name)
+    module.__file__ = str(source)
+    # Dataclasses look their module up by name while they are being made.
+    sys.modules[name] = module
+    try:
+        # Exactly what was hashed is run, and no cache is written beside the user's file.
+        exec(compile(text, str(source), "exec"), module.__dict__)
+    except (Exception, SystemExit) as error:
+        raise ModelMismatch(f"{source} does not run as Python: {_said(error)}") from error
+    finally:
+        del sys.modules[name]
+    for needed in ("GPT", "GPTConfig"):
+        if not hasattr(module, needed):
+            raise ModelMismatch(f"{source} has no {needed}; a nanoGPT model file defines it")
     if digest != KNOWN_SHA256:
         warnings.warn(
             f"{source} has sha256 {digest}, not the known {KNOWN_SHA256}; results are those of "
@@ -56,22 +71,6 @@ def load_model_file(path: str | Path) -> ModuleType:
             UnknownModelFile,
             stacklevel=2,
         )
-    name = f"sql_oracle_user_model_{digest[:12]}"
-    spec = importlib.util.spec_from_file_location(name, source)
-    if spec is None or spec.loader is None:
-        raise ModelMismatch(f"{source} is not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    # Dataclasses look their module up by name while they are being made.
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise ModelMismatch(f"{source} does not run: {error}") from error
-    finally:
-        del sys.modules[name]
-    for needed in ("GPT", "GPTConfig"):
-        if not hasattr(module, needed):
-            raise ModelMismatch(f"{source} has no {needed}; a nanoGPT model file defines it")
     return module
 
 
@@ -79,19 +78,26 @@ def build_model(source: ModuleType, config: GPTConfig, dropout: float = 0.0) -> 
     """A model of the file with the given sizes, without biases.
 
     Raises:
-        ModelMismatch: the file's parameters do not have the names and shapes of nanoGPT's.
+        ModelMismatch: the file's model cannot be made, its parameters do not have the names and
+            shapes of nanoGPT's, or it does not return a loss.
     """
-    model = source.GPT(
-        source.GPTConfig(
-            block_size=config.context,
-            vocab_size=config.vocabulary,
-            n_layer=config.layers,
-            n_head=config.heads,
-            n_embd=config.width,
-            dropout=dropout,
-            bias=False,
-        )
-    )
+    settings = {
+        "block_size": config.context,
+        "vocab_size": config.vocabulary,
+        "n_layer": config.layers,
+        "n_head": config.heads,
+        "n_embd": config.width,
+        "dropout": dropout,
+        "bias": False,
+    }
+    try:
+        model = source.GPT(source.GPTConfig(**settings))
+    except Exception as error:
+        raise ModelMismatch(
+            f"GPT(GPTConfig({', '.join(settings)})) of the file fails: {_said(error)}"
+        ) from error
+    if not isinstance(model, nn.Module):
+        raise ModelMismatch(f"the file's GPT is a {type(model).__name__}, not a torch.nn.Module")
     expected = nanogpt_shapes(config)
     found = {name: tuple(p.shape) for name, p in model.named_parameters()}
     if found != expected:
@@ -101,7 +107,32 @@ def build_model(source: ModuleType, config: GPTConfig, dropout: float = 0.0) -> 
             if found.get(name) != expected.get(name)
         ]
         raise ModelMismatch(f"the file's model is not nanoGPT's: {'; '.join(wrong)}")
+    _try_out(model, config)
     return model
+
+
+@torch.no_grad()
+def _try_out(model: nn.Module, config: GPTConfig) -> None:
+    """One sequence through the model, without dropout: it must return logits and a loss."""
+    tokens = torch.zeros(1, config.context, dtype=torch.int64)
+    model.eval()
+    try:
+        _, loss = model(tokens, tokens)
+    except Exception as error:
+        raise ModelMismatch(f"the file's model fails on one sequence: {_said(error)}") from error
+    finally:
+        model.train()
+    if not isinstance(loss, Tensor) or loss.numel() != 1:
+        raise ModelMismatch(
+            "the file's model must return logits and a loss of one number when it is called with "
+            "tokens and targets"
+        )
+
+
+def _said(error: BaseException) -> str:
+    """Kind and first line of an error of the user's file."""
+    lines = str(error).splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
 class NanoGPT(nn.Module):
@@ -160,4 +191,4 @@ def _inject(model: Any, config: GPTConfig) -> None:
 
 def _need_dropout(module: nn.Module) -> None:
     if not isinstance(module, nn.Dropout):
-        raise AttributeError(f"a {type(module).__name__} is where a Dropout should be")
+        raise AttributeError(f"there is {type(module).__name__} where nn.Dropout should be")

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from sql_oracle.check import CheckResult, Comparison
+from sql_oracle.errors import UnwritableFile
 from sql_oracle.tolerances import FACTOR, Tolerance
 
 #: Up to this many steps have a column each; longer checks show the worst step.
@@ -163,8 +164,36 @@ def _comparison_record(comparison: Comparison) -> dict[str, Any]:
 
 
 def write_json(path: str | Path, record: Mapping[str, Any]) -> None:
-    """Write a record; numbers that JSON lacks (infinities, NaN) become strings."""
-    Path(path).write_text(json.dumps(_plain(record), indent=1, allow_nan=False) + "\n")
+    """Write a record; numbers that JSON lacks (infinities, NaN) become strings.
+
+    Raises:
+        UnwritableFile: the file cannot be written.
+    """
+    text = json.dumps(_plain(record), indent=1, allow_nan=False) + "\n"
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise _unwritable(path, error) from error
+
+
+def check_writable(path: str | Path) -> None:
+    """Find out before long work whether a record can be written; leaves the place as it was.
+
+    Raises:
+        UnwritableFile: it cannot.
+    """
+    target = Path(path)
+    new = not target.exists()
+    try:
+        target.open("a").close()
+        if new:
+            target.unlink()
+    except OSError as error:
+        raise _unwritable(path, error) from error
+
+
+def _unwritable(path: str | Path, error: OSError) -> UnwritableFile:
+    return UnwritableFile(f"cannot write the record {str(path)!r}: {error.strerror}")
 
 
 def _plain(value: Any) -> Any:

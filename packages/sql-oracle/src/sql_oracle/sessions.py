@@ -17,7 +17,7 @@ from sql_oracle.protocols import Session
 from sql_oracle.reference import GPT, GPTConfig
 
 if TYPE_CHECKING:
-    from sql_resident import TrainingSession
+    from sql_resident import TrainingSession, WarmupCosine
 
 #: Writes the loss query of a GPT of the given sizes.
 LossSQL = Callable[[GPTConfig], str]
@@ -122,19 +122,32 @@ def build_session(
         precision: name of the policy.
         device: "cpu" or "cuda".
         compiled: compile the step; None means on CUDA only.
-        checkpoint: state to continue from.
+        checkpoint: weights, moments and step to continue from.
 
     Raises:
         OracleError: sql_resident cannot be imported, or CUDA is asked for and missing.
+        MissingFile: there is no such checkpoint.
         CheckpointError: of ``sql_resident``; the checkpoint is unreadable or of another model.
         CompactError: the query does not fold into a program.
     """
+    if checkpoint is not None and not Path(checkpoint).is_file():
+        raise MissingFile(f"there is no checkpoint file {checkpoint}")
     session = _training_session(recipe, loss_sql, precision, device, compiled)
     if checkpoint is not None:
-        if not Path(checkpoint).is_file():
-            raise MissingFile(f"there is no checkpoint {checkpoint}")
         session.restore(checkpoint)
+        # Both sides go on with the recipe's settings, whatever the checkpoint was trained with.
+        session.seed = recipe.seed
+        session.set_hyper(dropout=recipe.dropout)
+        session.learning_rate = _schedule(recipe)
     return session
+
+
+def _schedule(recipe: Recipe) -> "WarmupCosine":
+    from sql_resident import WarmupCosine
+
+    return WarmupCosine(
+        peak=recipe.peak, floor=recipe.floor, warmup=recipe.warmup, total=recipe.total
+    )
 
 
 def _training_session(
@@ -175,9 +188,7 @@ def _training_session(
             betas=recipe.betas, eps=recipe.eps, weight_decay=dict(recipe.weight_decay)
         ),
         clip_norm=recipe.clip_norm,
-        learning_rate=sql_resident.WarmupCosine(
-            peak=recipe.peak, floor=recipe.floor, warmup=recipe.warmup, total=recipe.total
-        ),
+        learning_rate=_schedule(recipe),
         hyper={"dropout": recipe.dropout},
         seed=recipe.seed,
         device=device,

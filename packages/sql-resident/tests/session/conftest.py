@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import pytest
+import sql_resident
 import torch
 import xarray as xr
 from sql_resident import SGD, BatchInput, TrainingSession
@@ -172,3 +177,68 @@ def _same_bits(left: Mapping[str, np.ndarray], right: Mapping[str, np.ndarray]) 
 def same_bits() -> Callable[[Mapping[str, np.ndarray], Mapping[str, np.ndarray]], bool]:
     """Whether two states are the same, bit for bit."""
     return _same_bits
+
+
+PACKAGE = str(Path(sql_resident.__file__).parent)
+
+
+class LineInterrupt:
+    """A trace function that raises at the n-th line of this package."""
+
+    def __init__(self, after: int) -> None:
+        self.left = after
+
+    def __call__(self, frame, event, argument):
+        if not frame.f_code.co_filename.startswith(PACKAGE):
+            return None
+        if event == "line":
+            self.left -= 1
+            if self.left == 0:
+                raise KeyboardInterrupt
+        return self
+
+
+def _interrupted_at_line(place: int, action: Callable[..., object], *arguments: object) -> bool:
+    sys.settrace(LineInterrupt(place))
+    try:
+        action(*arguments)
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(None)
+    return False
+
+
+@pytest.fixture
+def interrupted_at_line() -> Callable[..., bool]:
+    """Calls a function with an interrupt at the n-th line of the package; whether it got there."""
+    return _interrupted_at_line
+
+
+def _resume_elsewhere(folder: Path, total: int, *how: str, **environment: str) -> dict[int, Arrays]:
+    script = Path(__file__).parent / "resumed_run.py"
+    done = subprocess.run(
+        [sys.executable, str(script), str(folder), str(total), *how],
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            # The order of sums depends on the number of threads.
+            "OMP_NUM_THREADS": str(torch.get_num_threads()),
+            **environment,
+        },
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr
+    ends = {}
+    for path in folder.glob("*.end.npz"):
+        with np.load(path) as arrays:
+            ends[int(path.name.partition(".")[0])] = dict(arrays)
+    return ends
+
+
+@pytest.fixture
+def resume_elsewhere() -> Callable[..., dict[int, Arrays]]:
+    """Resumes a folder's checkpoints in a new process; what each came to, by its update."""
+    return _resume_elsewhere

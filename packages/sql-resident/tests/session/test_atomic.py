@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
-import sql_resident
 import torch
 from sql_compact import DomainError
 from sql_resident import AdamW, NonFiniteState, OutOfMemory, SessionError
-
-PACKAGE = str(Path(sql_resident.__file__).parent)
 
 
 class Poisoned(AdamW):
@@ -158,23 +152,9 @@ def test_an_exception_at_every_operation_of_a_step_changes_nothing(
     assert same_bits(session.state(), never_failed.state())
 
 
-class LineInterrupt:
-    """A trace function that raises at the n-th line of this package."""
-
-    def __init__(self, after: int) -> None:
-        self.left = after
-
-    def __call__(self, frame, event, argument):
-        if not frame.f_code.co_filename.startswith(PACKAGE):
-            return None
-        if event == "line":
-            self.left -= 1
-            if self.left == 0:
-                raise KeyboardInterrupt
-        return self
-
-
-def test_an_interrupt_at_every_line_leaves_the_old_state_or_the_new_one(linear, same_bits):
+def test_an_interrupt_at_every_line_leaves_the_old_state_or_the_new_one(
+    linear, same_bits, interrupted_at_line
+):
     """Python's own Ctrl-C arrives between lines: here it arrives at each of them in turn."""
     session, clean = make(linear), make(linear)
     states = [clean.state()]
@@ -188,14 +168,7 @@ def test_an_interrupt_at_every_line_leaves_the_old_state_or_the_new_one(linear, 
         place += 1
         step = session.step_count
         batch = linear.batch_of(step)
-        sys.settrace(LineInterrupt(place))
-        try:
-            session.step(batch)
-            finished = True
-        except KeyboardInterrupt:
-            finished = False
-        finally:
-            sys.settrace(None)
+        finished = not interrupted_at_line(place, session.step, batch)
         made = session.step_count - step
         outcomes.add((finished, made))
         assert same_bits(session.state(), states[session.step_count])

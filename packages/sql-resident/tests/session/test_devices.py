@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import runpy
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +22,6 @@ from sql_resident import (
 
 SCRIPT = Path(__file__).parent / "resumed_run.py"
 MODELS = runpy.run_path(str(SCRIPT))
-PACKAGE = str(Path(sql_resident.__file__).parent)
 REPORTED = ("step", "loss", "grad_norm", "learning_rate")
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -117,7 +113,7 @@ def test_two_sessions_give_the_same_bits(case, made, same_bits):
     assert first.counters.compilations == 1
 
 
-def test_a_new_process_resumes_bit_for_bit(case, made, tmp_path):
+def test_a_new_process_resumes_bit_for_bit(case, made, resume_elsewhere, tmp_path):
     session, _ = made.fresh()
     reports = []
     for step in range(6):
@@ -128,31 +124,18 @@ def test_a_new_process_resumes_bit_for_bit(case, made, tmp_path):
     end = session.state()
     how = [case.model, case.device, case.precision, *(["compile"] if case.compiled else [])]
     compiler = tmp_path / "compiler"
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), str(tmp_path), "6", *how],
-        env={
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-            # The order of sums depends on the number of threads.
-            "OMP_NUM_THREADS": str(torch.get_num_threads()),
-            # Nothing that the first process found out about kernels.
-            "TORCHINDUCTOR_CACHE_DIR": str(compiler),
-        },
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    assert done.returncode == 0, done.stderr
-    for step in (0, 3, 5):
-        with np.load(tmp_path / f"{step}.end.npz") as resumed:
-            columns = zip(REPORTED, resumed["reports"].T, np.array(reports[step:]).T, strict=True)
-            differ = {
-                name: (np.flatnonzero(own != other), own, other)
-                for name, own, other in columns
-                if own.tobytes() != other.tobytes()
-            }
-            arrays = {n for n in end if resumed[n].tobytes() != end[n].tobytes()}
-            assert (differ, arrays) == ({}, set()), f"resumed after update {step}"
+    # Nothing that the first process found out about kernels.
+    ends = resume_elsewhere(tmp_path, 6, *how, TORCHINDUCTOR_CACHE_DIR=str(compiler))
+    assert set(ends) == {0, 3, 5}
+    for step, resumed in ends.items():
+        columns = zip(REPORTED, resumed["reports"].T, np.array(reports[step:]).T, strict=True)
+        differ = {
+            name: (np.flatnonzero(own != other), own, other)
+            for name, own, other in columns
+            if own.tobytes() != other.tobytes()
+        }
+        arrays = {n for n in end if resumed[n].tobytes() != end[n].tobytes()}
+        assert (differ, arrays) == ({}, set()), f"resumed after update {step}"
     # A configuration that won by its time could be another one next time.
     assert list(compiler.rglob("*.best_config")) == []
 
@@ -215,23 +198,9 @@ def test_a_failed_step_changes_nothing(fail, case, made, same_bits, monkeypatch)
     assert session.counters.compilations == 1
 
 
-class LineInterrupt:
-    """A trace function that raises at the n-th line of this package."""
-
-    def __init__(self, after: int) -> None:
-        self.left = after
-
-    def __call__(self, frame, event, argument):
-        if not frame.f_code.co_filename.startswith(PACKAGE):
-            return None
-        if event == "line":
-            self.left -= 1
-            if self.left == 0:
-                raise KeyboardInterrupt
-        return self
-
-
-def test_an_interrupt_anywhere_in_a_step_leaves_the_old_state_or_the_new_one(case, made, same_bits):
+def test_an_interrupt_anywhere_in_a_step_leaves_the_old_state_or_the_new_one(
+    case, made, same_bits, interrupted_at_line
+):
     """At every third line of a step, so that the device is at work in some of them."""
     session, clean = made.fresh()
     states = [clean.state()]
@@ -243,14 +212,7 @@ def test_an_interrupt_anywhere_in_a_step_leaves_the_old_state_or_the_new_one(cas
     for place in range(1, 1000, 3):
         step = session.step_count
         batch = case.batch(step)
-        sys.settrace(LineInterrupt(place))
-        try:
-            session.step(batch)
-            finished = True
-        except KeyboardInterrupt:
-            finished = False
-        finally:
-            sys.settrace(None)
+        finished = not interrupted_at_line(place, session.step, batch)
         updates.add((finished, session.step_count - step))
         assert same_bits(session.state(), states[session.step_count])
         if finished:

@@ -90,10 +90,19 @@ def test_what_is_saved_holds_step_and_validation_loss(linear, tmp_path):
     assert not load_manifest(folder.file_of(7)).metrics
 
 
-def test_ctrl_c_ends_after_the_update_and_leaves_a_loadable_file(linear, same_bits, tmp_path):
+@pytest.fixture
+def default_interrupt():
+    """Python's own handling of Ctrl-C, which a process started in the background does not have."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield signal.default_int_handler
+    signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_ends_after_the_update_and_leaves_a_loadable_file(
+    linear, same_bits, tmp_path, default_interrupt
+):
     folder = CheckpointFolder(tmp_path)
     session, whole = linear.session(optimizer=AdamW()), linear.session(optimizer=AdamW())
-    before = signal.getsignal(signal.SIGINT)
 
     def press(report):
         if report.step == 3:
@@ -101,7 +110,7 @@ def test_ctrl_c_ends_after_the_update_and_leaves_a_loadable_file(linear, same_bi
 
     result = fit(session, linear.batch_of, steps=10, checkpoints=folder, on_report=press)
     assert (result.reason, session.step_count) == (StopReason.INTERRUPT, 3)
-    assert signal.getsignal(signal.SIGINT) is before
+    assert signal.getsignal(signal.SIGINT) is default_interrupt
     resumed = linear.session(optimizer=AdamW())
     resumed.restore(result.checkpoint)
     fit(resumed, linear.batch_of, steps=10)
@@ -109,7 +118,7 @@ def test_ctrl_c_ends_after_the_update_and_leaves_a_loadable_file(linear, same_bi
     assert same_bits(resumed.state(), whole.state())
 
 
-def test_a_second_ctrl_c_interrupts_at_once(linear):
+def test_a_second_ctrl_c_interrupts_at_once(linear, default_interrupt):
     session = linear.session()
 
     def press(report):

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import runpy
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +29,7 @@ MODEL = runpy.run_path(str(SCRIPT))
 TOTAL = 20
 
 
-def test_twenty_interruption_points_resume_bit_for_bit_in_a_new_process(tmp_path):
+def test_twenty_interruption_points_resume_bit_for_bit_in_a_new_process(resume_elsewhere, tmp_path):
     make_session, batch, run_to = MODEL["make_session"], MODEL["batch"], MODEL["run_to"]
     session = make_session()
     reports = []
@@ -41,20 +38,13 @@ def test_twenty_interruption_points_resume_bit_for_bit_in_a_new_process(tmp_path
         report = session.step(batch(session.data_position))
         reports.append((report.step, report.loss, report.grad_norm, report.learning_rate))
     end = run_to(session, TOTAL)
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), str(tmp_path), str(TOTAL)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    for step in range(TOTAL):
-        with np.load(tmp_path / f"{step}.end.npz") as resumed:
-            assert resumed["reports"].tobytes() == np.array(reports[step:]).tobytes()
-            for name, array in end.items():
-                if name != "reports":
-                    assert resumed[name].tobytes() == array.tobytes(), (step, name)
+    ends = resume_elsewhere(tmp_path, TOTAL)
+    assert set(ends) == set(range(TOTAL))
+    for step, resumed in ends.items():
+        assert resumed["reports"].tobytes() == np.array(reports[step:]).tobytes()
+        for name, array in end.items():
+            if name != "reports":
+                assert resumed[name].tobytes() == array.tobytes(), (step, name)
 
 
 def test_a_skipped_batch_is_not_met_again_after_resuming(linear, same_bits, tmp_path):

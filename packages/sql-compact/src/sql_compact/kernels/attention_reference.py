@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import torch
 
+from ..functions.dropout import dropout_mask
 from .keep_bits import unpack
-from .philox import keep_mask
 
 
 def _compute(x: torch.Tensor) -> torch.Tensor:
@@ -36,7 +36,7 @@ def _multiplier(
     if p is None or seed is None or step is None:
         return None
     if bits is None:
-        keep = keep_mask(p, seed, step, site, tuple(scores.shape))
+        keep = dropout_mask(p, seed, step, site, scores.shape, scores.device)
     else:
         keep = unpack(bits, scores.shape[2])
     return keep.to(scores.dtype) * (1.0 / (1.0 - p.to(torch.float64))).to(scores.dtype)

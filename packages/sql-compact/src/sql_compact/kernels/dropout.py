@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 
 from ..errors import DTypeError, ShapeError
-from .philox import MAX_INDICES, keep_mask
+from ..functions import dropout as definition
 
 GROUPS_PER_PROGRAM = 1024
 
@@ -33,7 +33,7 @@ def check_scalars(p: torch.Tensor, seed: torch.Tensor, step: torch.Tensor) -> No
 
 
 def _check(p: torch.Tensor, seed: torch.Tensor, step: torch.Tensor, shape: Sequence[int]) -> None:
-    if not 1 <= len(shape) <= MAX_INDICES:
+    if not 1 <= len(shape) <= definition.MAX_INDICES:
         raise ShapeError(f"a dropout mask has one to four axes, not {tuple(shape)}")
     check_scalars(p, seed, step)
 
@@ -89,7 +89,7 @@ def dropout_mask(
     """
     _check(p, seed, step, shape)
     if not p.is_cuda:
-        return keep_mask(p, seed, step, site, shape).contiguous()
+        return definition.dropout_mask(p, seed, step, site, shape, p.device).contiguous()
     out = torch.empty(tuple(shape), dtype=torch.bool, device=p.device)
     if out.numel():
         with torch.cuda.device(p.device):

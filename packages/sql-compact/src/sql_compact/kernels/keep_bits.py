@@ -9,9 +9,9 @@ from __future__ import annotations
 import torch
 
 from ..errors import ShapeError
+from ..functions.dropout import dropout_mask
 from .attention_config import padded
 from .dropout import check_scalars
-from .philox import keep_mask
 
 WORD = 32
 # Block of one program: queries, words of 32 keys, warps.
@@ -106,7 +106,8 @@ def attention_keep_bits(
     """
     _check(p, seed, step, (batch, heads, length))
     if not p.is_cuda:
-        return pack(keep_mask(p, seed, step, site, (batch, heads, length, length)))
+        shape = (batch, heads, length, length)
+        return pack(dropout_mask(p, seed, step, site, shape, p.device))
     out = torch.empty(bits_shape(batch, heads, length), dtype=torch.int32, device=p.device)
     with torch.cuda.device(p.device):
         launch_keep_bits(out, p, seed, step, site, length, causal)
