@@ -79,6 +79,7 @@ def build(pin: PackagePin, wheelhouse: Path, *, from_source: bool) -> Path:
     made or changed.
     """
     _require_tools(pin, from_source=from_source)
+    _require_place(wheelhouse)
     with tempfile.TemporaryDirectory(prefix=f"{pin.name}-") as folder:
         scratch = Path(folder)
         artefact = _download(pin, scratch, source=from_source)
@@ -100,6 +101,15 @@ def _require_tools(pin: PackagePin, *, from_source: bool) -> None:
             f"building {pin.package} from source needs {', '.join(missing)} on PATH; "
             "install what is missing, or leave out --from-source to use the released wheel"
         )
+
+
+def _require_place(wheelhouse: Path) -> None:
+    """Find out before minutes of work whether the wheelhouse can be a folder; changes nothing."""
+    nearest = next(p for p in (wheelhouse, *wheelhouse.absolute().parents) if os.path.exists(p))
+    if not os.path.isdir(nearest):
+        raise NotDelivered(f"cannot put a wheel into {wheelhouse}: {nearest} is not a folder")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise NotDelivered(f"cannot put a wheel into {wheelhouse}: {nearest} cannot be written to")
 
 
 def _pip() -> list[str]:
@@ -174,7 +184,10 @@ def _build_wheel(pin: PackagePin, artefact: Path, scratch: Path) -> Path:
         check=False,
     )
     if done.returncode:
-        raise BuildFailed(f"cannot build a wheel from {artefact.name}:\n{_tail(done)}")
+        raise BuildFailed(
+            f"cannot build a wheel from {artefact.name}; its build tools may need a network for "
+            f"what they fetch themselves:\n{_tail(done)}"
+        )
     return next(folder.glob("*.whl"))
 
 

@@ -78,7 +78,9 @@ def load(manifest: Path, name: str) -> PackagePin | DesignPin:
         raise ManifestError(f"cannot read the pins in {manifest}: {error}") from error
     if name not in entries:
         known = ", ".join(sorted(entries))
-        raise UnknownAccelerator(f"no accelerator is named {name!r}; there are: {known}")
+        meant = [n for n, e in entries.items() if isinstance(e, dict) and e.get("package") == name]
+        hint = f"; {name} is the package of {meant[0]}" if meant else ""
+        raise UnknownAccelerator(f"no accelerator is named {name!r}; there are: {known}{hint}")
     entry = entries[name]
     try:
         common = {key: _text(entry[key]) for key in ("purpose", "licence", "repository", "commit")}

@@ -7,6 +7,7 @@ become two tensor operations. The answer is compared with xarray's own ``groupby
 """
 
 import argparse
+import sys
 import time
 from pathlib import Path
 
@@ -133,10 +134,14 @@ def main() -> int:
     print(f"largest difference from xarray: {worst:.2g} °C")
 
     picture = arguments.output / "climatology.png"
-    plot(picture, weather, climatology, anomaly)
+    try:
+        plot(picture, weather, climatology, anomaly)
+    except OSError as error:
+        print(f"error: cannot write {picture}: {error.strerror or error}", file=sys.stderr)
+        return 1
     print(f"written: {picture}")
     if not worst <= TOLERANCE:
-        print(f"error: the difference is above {TOLERANCE:g}")
+        print(f"error: the difference is above {TOLERANCE:g}", file=sys.stderr)
         return 1
     return 0
 

@@ -7,6 +7,7 @@ network has not seen, and the confusion matrix.
 """
 
 import argparse
+import sys
 import time
 from pathlib import Path
 
@@ -71,6 +72,8 @@ GROUP BY y.label, x.digit
 """
 
 BATCH = 128
+MOST_FEATURES = 100_000  # more would take minutes and gigabytes, for 1,797 small pictures
+LARGEST_SEED = 2**32 - 1  # scikit-learn's
 DIMS = {
     "hidden_weight": ("p", "f"),
     "hidden_bias": ("f",),
@@ -172,6 +175,10 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.steps < 1 or arguments.features < 1 or arguments.seed < 0:
         parser.error("--steps and --features must be at least 1, and --seed at least 0")
+    if arguments.features > MOST_FEATURES or arguments.seed > LARGEST_SEED:
+        parser.error(
+            f"--features must be at most {MOST_FEATURES:,}, and --seed at most {LARGEST_SEED:,}"
+        )
 
     try:
         arguments.output.mkdir(parents=True, exist_ok=True)
@@ -204,7 +211,11 @@ def main() -> int:
     confusion = confusion_matrix({name: state[name] for name in DIMS}, unseen_pixels, unseen_labels)
     print(f"unseen digits read right: {np.trace(confusion) / len(unseen_labels):.1%}")
     picture = arguments.output / "digits.png"
-    plot(picture, losses, confusion)
+    try:
+        plot(picture, losses, confusion)
+    except OSError as error:
+        print(f"error: cannot write {picture}: {error.strerror or error}", file=sys.stderr)
+        return 1
     print(f"written: {picture}")
     return 0
 

@@ -194,10 +194,33 @@ def test_a_wheelhouse_that_is_a_file_is_explained(bench: Bench, digests: dict[st
     bench.wheelhouse.write_text("mine", encoding="utf-8")
     done = bench.build()
     assert done.returncode == 1
-    assert f"error: cannot put {toy.WHEEL} into {bench.wheelhouse}" in done.stderr
+    assert f"error: cannot put a wheel into {bench.wheelhouse}" in done.stderr
     assert "Traceback" not in done.stderr
     assert bench.wheelhouse.read_text(encoding="utf-8") == "mine"
     assert list((bench.root / "tmp").iterdir()) == []
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["the file itself", "below it"])
+def test_a_wheelhouse_that_cannot_be_is_found_out_before_anything_is_fetched(
+    bench: Bench, digests: dict[str, str], inside: bool
+) -> None:
+    bench.write_pins(digests)
+    (bench.root / "release" / toy.WHEEL).unlink()
+    bench.wheelhouse.write_text("mine", encoding="utf-8")
+    below = ["--wheelhouse", str(bench.wheelhouse / "below")] if inside else []
+    done = bench.build(*below)
+    assert done.returncode == 1
+    assert "error: cannot put a wheel into" in done.stderr
+    assert f"{bench.wheelhouse} is not a folder" in done.stderr
+    assert list((bench.root / "tmp").iterdir()) == []
+
+
+def test_the_name_of_a_package_leads_to_its_entry(bench: Bench, digests: dict[str, str]) -> None:
+    bench.write_pins(digests)
+    done = bench.build(name="toyaccel")
+    assert done.returncode == 1
+    assert "there are: toy; toyaccel is the package of toy" in done.stderr
+    bench.assert_nothing_left()
 
 
 def test_an_unknown_name_lists_the_known_ones(bench: Bench, digests: dict[str, str]) -> None:

@@ -54,8 +54,11 @@ def open_metrics(path: Path, *, first_step: int) -> Iterator[Metrics]:
 
 
 def _read(path: Path) -> list[dict[str, Any]]:
-    lines = path.read_text(encoding="utf-8").splitlines()
     try:
-        return [json.loads(line) for line in lines]
-    except json.JSONDecodeError as error:
+        records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    except ValueError as error:
         raise DemoError(f"{path} is not a metrics file: {error}; remove it") from error
+    for number, record in enumerate(records, 1):
+        if not isinstance(record, dict) or not {"event", "step"} <= record.keys():
+            raise DemoError(f"{path} is not a metrics file: line {number} is no record; remove it")
+    return records

@@ -1,10 +1,12 @@
 """The run itself: session, updates, evaluations, and what is left at the end."""
 
+import os
 import statistics
 import sys
 import time
 from collections.abc import Mapping
 from itertools import islice
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -80,6 +82,8 @@ def train(settings: Settings) -> Metrics:
         settings.output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise DemoError(f"cannot make the folder {settings.output}: {error.strerror}") from error
+    if settings.checkpoint is not None:
+        _check_place(settings.checkpoint)
     text = find_text(settings.data, sha256=settings.data_sha256)
     print(f"text: {text.describe()}")
     training, validation = split(encode(text.characters), config.context)
@@ -103,16 +107,33 @@ def train(settings: Settings) -> Metrics:
 
     first_step = session.step_count
     with open_metrics(settings.output / "metrics.jsonl", first_step=first_step) as metrics:
-        _make_updates(settings, session, source, metrics, started)
+        reason = _make_updates(settings, session, source, metrics, started)
     if settings.checkpoint is not None:
         session.save(settings.checkpoint)
         print(f"checkpoint: {settings.checkpoint}")
+    if reason is StopReason.INTERRUPT:
+        raise KeyboardInterrupt
     _report(metrics, first_step)
     print(f"peak memory: {_peak_memory(settings.device)}")
-    plot_losses(settings.output / "loss.png", metrics.updates, metrics.evaluations)
+    picture = settings.output / "loss.png"
+    try:
+        plot_losses(picture, metrics.updates, metrics.evaluations)
+    except OSError as error:
+        raise DemoError(f"cannot write {picture}: {error.strerror or error}") from error
     _sample(settings, session)
     print(f"written: {settings.output}/metrics.jsonl, loss.png, sample.txt")
     return metrics
+
+
+def _check_place(checkpoint: Path) -> None:
+    """Refuse, before hours of updates, a place that no checkpoint can be written to."""
+    folder = checkpoint.absolute().parent
+    if not os.path.isdir(folder):
+        raise DemoError(f"--checkpoint {checkpoint}: there is no folder {folder}; make it first")
+    if os.path.isdir(checkpoint):
+        raise DemoError(f"--checkpoint {checkpoint} is a folder; name a file in it")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise DemoError(f"--checkpoint {checkpoint}: the folder {folder} cannot be written to")
 
 
 def _make_updates(
@@ -121,7 +142,8 @@ def _make_updates(
     source: BatchSource,
     metrics: Metrics,
     started: float,
-) -> None:
+) -> StopReason:
+    """Train until something ends it; returns what."""
     if settings.eval_at_start and session.step_count == 0:
         _evaluate(settings, session, source, metrics)
     left = None
@@ -161,8 +183,7 @@ def _make_updates(
     if result.reason is StopReason.TIME:
         elapsed = time.perf_counter() - started
         print(f"stopped by --max-time after {session.step_count} updates, {elapsed:.0f} s")
-    if result.reason is StopReason.INTERRUPT:
-        raise KeyboardInterrupt
+    return result.reason
 
 
 class _Watch:
@@ -245,7 +266,11 @@ def _sample(settings: Settings, session: TrainingSession) -> None:
                 f"(--sample-seconds)"
             )
         print(f"sample ({len(sample)} characters{cut}):\n{sample}")
-    (settings.output / "sample.txt").write_text(sample, encoding="utf-8")
+    path = settings.output / "sample.txt"
+    try:
+        path.write_text(sample, encoding="utf-8")
+    except OSError as error:
+        raise DemoError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def _table(dims: tuple[str, ...], values: npt.NDArray[np.floating]) -> xr.DataArray:

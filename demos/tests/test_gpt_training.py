@@ -1,6 +1,10 @@
 """The Shakespeare demo end to end at a tiny size, against PyTorch."""
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +18,7 @@ from shakespeare_gpt.sampling import SQLModel
 from shakespeare_gpt.training import build_session
 from sql_resident.gpt import initial_weights, is_matrix
 
+DEMO = Path(__file__).parents[1] / "03_shakespeare.py"
 SIZES = ["--layers", "1", "--heads", "2", "--width", "8", "--context", "8", "--batch", "3"]
 SHORT = ["--eval-batches", "2", "--sample-length", "3", "--device", "cpu"]
 
@@ -124,3 +129,53 @@ def test_sampling_model_is_the_trained_one(text):
     for token in (0, 7, 64):
         difference = total(token) - total(1)
         assert difference == pytest.approx((found[token] - found[1]).item(), rel=1e-9, abs=1e-9)
+
+
+def test_ctrl_c_leaves_a_checkpoint_that_goes_on(text, tmp_path):
+    """The process is interrupted in its middle, long before its first evaluation."""
+    state, output = tmp_path / "state.npz", tmp_path / "output"
+    flags = [*SIZES, *SHORT, "--data", str(text), "--output", str(output)]
+    command = [sys.executable, str(DEMO), *flags, "--steps", "1000000"]
+    process = subprocess.Popen(
+        [*command, "--eval-interval", "1000000", "--checkpoint", str(state)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        # A process that was started in the background ignores the signal otherwise.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    metrics = output / "metrics.jsonl"
+    while process.poll() is None and not (metrics.exists() and metrics.stat().st_size):
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    printed, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, printed
+    assert f"checkpoint: {state}" in printed and "Traceback" not in printed
+    made = len(metrics.read_text().splitlines())
+    records = run(text, output, "--steps", str(made + 2), "--resume", str(state))
+    assert [record["step"] for record in records] == list(range(1, made + 3))
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("absent/state.npz", "there is no folder"),
+        ("text.txt/state.npz", "there is no folder"),
+        ("", "is a folder; name a file in it"),
+    ],
+)
+def test_a_checkpoint_that_cannot_be_written_is_refused_before_any_update(
+    place, message, text, tmp_path, capsys
+):
+    flags = [*SIZES, *SHORT, "--data", str(text), "--output", str(tmp_path)]
+    assert main([*flags, "--checkpoint", str(text.parent / place)]) == 1
+    assert message in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "loss.png", "sample.txt"])
+def test_an_output_that_cannot_be_written_is_one_line(name, text, tmp_path, capsys):
+    (tmp_path / name).mkdir()
+    flags = [*SIZES, *SHORT, "--data", str(text), "--output", str(tmp_path), "--steps", "1"]
+    assert main(flags) == 1
+    assert f"error: cannot write {tmp_path / name}" in capsys.readouterr().err

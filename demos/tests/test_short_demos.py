@@ -47,6 +47,8 @@ def test_unseen_digits_are_read(tmp_path):
         ("01_climatology.py", ("--days", "many"), "invalid int value"),
         ("02_digits_mlp.py", ("--steps", "0"), "--steps and --features must be at least 1"),
         ("02_digits_mlp.py", ("--seed", "-1"), "--seed at least 0"),
+        ("02_digits_mlp.py", ("--seed", str(2**32)), "--seed at most 4,294,967,295"),
+        ("02_digits_mlp.py", ("--features", "9" * 12), "--features must be at most 100,000"),
     ],
 )
 def test_arguments_out_of_range_are_refused(script, arguments, message):
@@ -63,3 +65,18 @@ def test_an_output_that_is_a_file_is_refused_at_once(script, tmp_path):
     assert done.returncode == 2
     assert "--output" in done.stderr and str(taken) in done.stderr
     assert taken.read_text(encoding="utf-8") == "mine"
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments", "picture"),
+    [
+        ("01_climatology.py", ("--days", "366"), "climatology.png"),
+        ("02_digits_mlp.py", ("--steps", "1"), "digits.png"),
+    ],
+)
+def test_a_picture_that_cannot_be_written_is_one_line(script, arguments, picture, tmp_path):
+    (tmp_path / picture).mkdir()
+    done = run(script, *arguments, output=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith(f"error: cannot write {tmp_path / picture}")
+    assert "Traceback" not in done.stderr

@@ -42,6 +42,9 @@ def session_of_the_case(gpt_case, monkeypatch):
     return made
 
 
+COMMANDS = ("check", "bench", "noise")
+
+
 def run(*arguments: str) -> int:
     return cli.main(list(arguments))
 
@@ -92,6 +95,9 @@ def bad_files(tmp_path, monkeypatch):
         "class GPTConfig:\n    def __init__(self, **sizes): pass\n"
         "class GPT(torch.nn.Linear):\n    def __init__(self, sizes): super().__init__(2, 2)\n"
     )
+    (tmp_path / "leaves.py").write_text("import sys\nsys.exit(3)\n")
+    (tmp_path / "base.py").write_text("class E(BaseException): pass\nraise E('x')\n")
+    (tmp_path / "drop.sql").write_text("DROP TABLE wte")
     (tmp_path / "two.sql").write_text("SELECT 1 AS loss; SELECT 2 AS loss")
     (tmp_path / "partial.sql").write_text("SELECT AVG(w.val) AS loss FROM wte w")
     np.savez(tmp_path / "arrays.npz", wte=np.zeros(3))
@@ -129,18 +135,23 @@ def bad_files(tmp_path, monkeypatch):
                 ("--nanogpt", "binary", "binary does not run as Python"),
                 ("--nanogpt", "empty", "empty has no GPT"),
                 ("--nanogpt", "no_model.py", "no_model.py has no GPT"),
+                ("--nanogpt", "leaves.py", "leaves.py does not run as Python: SystemExit: 3"),
+                ("--nanogpt", "base.py", "base.py does not run as Python: E: x"),
                 ("--sql", "absent.sql", "cannot read the loss query absent.sql"),
                 ("--sql", "folder", "cannot read the loss query folder"),
                 ("--sql", "binary", "cannot read the loss query binary"),
             )
         ),
         (("check", "--sql", "empty"), "the statement is empty"),
+        (("check", "--sql", "drop.sql"), "loss: it must be a query, and begins with 'DROP TABLE"),
+        *(((command, "--layers", "99999999999"), "not enough memory") for command in COMMANDS),
+        (("noise", "--width", "1", "--heads", "1"), "width must be at least 2, it is 1"),
         (("check", "--sql", "two.sql"), "more than one statement"),
         (("check", "--sql", "partial.sql"), "does not read parameter 'wpe'"),
         *(
             ((command, "--json", file), "cannot write the record")
             for command in ("check", "bench", "noise")
-            for file in ("", "folder", "absent/record.json", "empty/record.json")
+            for file in ("", "folder", "absent/record.json", "empty/record.json", "n" * 300)
         ),
         *(
             (("check", "--transformers", option, "empty"), f"{option} has no part")
@@ -226,6 +237,8 @@ def test_a_missing_device(capsys):
         ("--layers", "1.5", "'1.5' is not a whole number"),
         ("--context", "0", "0 is not at least 1"),
         ("--threads", "0", "0 is not at least 1"),
+        ("--threads", "100000", "100000 is not at most 4,096"),
+        ("--layers", "9" * 30, "is not at most 4,611,686,018,427,387,904"),
         ("--dropout", "1.0", "1.0 is not in [0, 1)"),
         ("--dropout", "nan", "nan is not in [0, 1)"),
         ("--dropout", "some", "'some' is not a number"),
@@ -254,12 +267,13 @@ def test_options_out_of_range(command, option, value, message, capsys):
         ("noise", "--seeds", "0"),
         ("bench", "--rounds", "0"),
         ("bench", "--block", "-1"),
+        ("check", "--steps", "9" * 30),
     ],
 )
 def test_counts_of_a_command_out_of_range(arguments, capsys):
     with pytest.raises(SystemExit):
         run(*arguments)
-    assert "is not at least 1" in capsys.readouterr().err
+    assert "is not at " in capsys.readouterr().err
 
 
 def test_a_benchmark(session_of_the_case, tmp_path, capsys):
@@ -333,3 +347,26 @@ def test_text_batches(tmp_path):
     path.write_bytes(b"\xff\xfe\xfa")
     with pytest.raises(MissingFile, match="cannot read"):
         next(text_batches(path, config, 1, 0))
+
+
+@pytest.mark.parametrize("place", ["when it is made", "when it is tried out"])
+def test_a_model_that_leaves_the_process_is_refused(place, tmp_path, capsys):
+    made, called = (
+        ("sys.exit(4)", "pass") if place == "when it is made" else ("pass", "sys.exit(4)")
+    )
+    names = "list(nanogpt_shapes(c).items())"
+    (tmp_path / "model.py").write_text(
+        "import sys, torch\nfrom sql_oracle.recorded import nanogpt_shapes\n"
+        "from sql_oracle import GPTConfig as Sizes\n"
+        "class GPTConfig:\n    def __init__(self, **sizes): vars(self).update(sizes)\n"
+        "class GPT(torch.nn.Module):\n"
+        "    def __init__(self, s):\n"
+        f"        super().__init__()\n        {made}\n"
+        "        c = Sizes(s.n_layer, s.n_head, s.n_embd, s.block_size, s.vocab_size)\n"
+        f"        self.kept = {names}\n"
+        "    def named_parameters(self, *a, **k):\n"
+        "        return [(n, torch.nn.Parameter(torch.zeros(s))) for n, s in self.kept]\n"
+        f"    def forward(self, tokens, targets):\n        {called}\n"
+    )
+    assert run("check", *SIZES, "--nanogpt", str(tmp_path / "model.py")) == 2
+    assert capsys.readouterr().err.splitlines()[-1].endswith("SystemExit: 4")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from torch import nn
 
+from sql_oracle.arguments import check_functions, check_run, check_sides, checked_rates
 from sql_oracle.compare import Difference, difference
 from sql_oracle.errors import BatchError, StateMismatch
 from sql_oracle.floors import Floor
@@ -159,8 +160,14 @@ def check(
     Raises:
         MappingError: tables or parameters left out, unknown, or of other shapes.
         StateMismatch: the session's gradients or optimizer slots are not those of the mapping.
-        BatchError: no batch, or fewer than ``steps``.
+        BatchError: no batch, or fewer than ``steps``; or what is no batch or no loss.
+        OracleError: another argument is of the wrong kind or out of range.
     """
+    check_sides(session, module, mapping, optimizer)
+    check_run(batches, steps, clip_norm, device, tolerance)
+    check_functions(trainer=trainer, before_step=before_step, on_step=on_step)
+    if loss is None or not callable(loss):
+        raise BatchError(f"loss is {loss!r}; it must be a function of the module and a batch")
     policy = precision_policy(precision)
     planned = list(batches) if steps is None else list(itertools.islice(batches, steps))
     if not planned or (steps is not None and len(planned) < steps):
@@ -181,11 +188,10 @@ def check(
     )
     if session.step_count:
         _load_slots(torch_side, mapping, slots, session.step_count)
+    rates = checked_rates(torch_side.learning_rate, torch_side.step_count, len(planned))
     parameters = sum(int(np.prod(shape)) for shape in parameter_shapes(module).values())
     if tolerance is None:
         horizon = 1 if follow else len(planned)
-        first = torch_side.step_count
-        rates = [torch_side.learning_rate(first + k) for k in range(len(planned))]
         tolerance = tolerance_for(
             precision,
             parameters=parameters,

@@ -4,6 +4,7 @@ Exit status: 0 everything agrees, 1 a breach, 2 the request cannot be carried ou
 """
 
 import argparse
+import os
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
@@ -149,7 +150,7 @@ def _size_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--seed", type=_seed, default=1337, help="(1337)")
     command.add_argument("--precision", choices=PRECISIONS, default="float32")
     command.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    command.add_argument("--threads", type=_positive, help="CPU threads of PyTorch")
+    command.add_argument("--threads", type=_threads, help="CPU threads of PyTorch")
     command.add_argument("--json", metavar="FILE", help="write a record")
 
 
@@ -345,7 +346,11 @@ def _config(options: argparse.Namespace) -> GPTConfig:
     if options.device == "cuda" and not torch.cuda.is_available():
         raise OracleError("no CUDA device is available; use --device cpu")
     sizes = (options.layers, options.heads, options.width, options.context, options.vocabulary)
-    return GPTConfig(*sizes)
+    config = GPTConfig(*sizes)
+    # Blocks are made one by one, so that too many would take all memory before one fails.
+    if 4 * config.parameters > os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"):
+        raise OracleError(f"{config.parameters:,} parameters: {_NO_MEMORY}")
+    return config
 
 
 def _recipe(options: argparse.Namespace, config: GPTConfig) -> Recipe:
@@ -393,6 +398,12 @@ def _show_warning(
     print(f"sql-oracle: warning: {message}", file=sys.stderr)
 
 
+#: Of every size and count; numpy's and torch's own limits come later and are not as clear.
+_LARGEST = 2**62
+#: More threads than any processor has, and few enough for a process.
+_MOST_THREADS = 4096
+
+
 def _whole(text: str) -> int:
     try:
         return int(text)
@@ -404,6 +415,15 @@ def _positive(text: str) -> int:
     value = _whole(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text} is not at least 1")
+    if value > _LARGEST:
+        raise argparse.ArgumentTypeError(f"{text} is not at most {_LARGEST:,}")
+    return value
+
+
+def _threads(text: str) -> int:
+    value = _positive(text)
+    if value > _MOST_THREADS:
+        raise argparse.ArgumentTypeError(f"{text} is not at most {_MOST_THREADS:,}")
     return value
 
 

@@ -1,9 +1,10 @@
 """Which SQL table holds which parameters of a PyTorch module, and in what layout."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from collections.abc import Mapping as MappingABC
 from dataclasses import dataclass
+from numbers import Integral
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +35,20 @@ class TensorMap:
     shape: tuple[int, ...] | None = None
     axes: tuple[int, ...] | None = None
     stack: bool | None = None
+
+    def __post_init__(self) -> None:
+        names = (self.parameters,) if isinstance(self.parameters, str) else self.parameters
+        if not isinstance(names, list | tuple) or not names or not _all(names, str):
+            raise MappingError(
+                problems=[f"parameters is {self.parameters!r}; use one name, or a tuple of names"]
+            )
+        for what, given in (("shape", self.shape), ("axes", self.axes)):
+            if given is not None and not (
+                isinstance(given, list | tuple) and _all(given, Integral)
+            ):
+                raise MappingError(
+                    problems=[f"{names[0]}: {what} is {given!r}; use a tuple of whole numbers"]
+                )
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -90,6 +105,10 @@ class TensorMap:
         return {name: rows[i].reshape(shapes[name]) for i, name in enumerate(self.names)}
 
 
+def _all(values: Sequence[object], kind: type) -> bool:
+    return all(isinstance(value, kind) for value in values)
+
+
 class Mapping:
     """A complete connection of a session's tables with a module's parameters.
 
@@ -98,6 +117,15 @@ class Mapping:
     """
 
     def __init__(self, tables: MappingABC[str, TensorMap | str]) -> None:
+        if not isinstance(tables, MappingABC):
+            raise MappingError(
+                problems=[f"tables is a {type(tables).__name__}; map table names to TensorMaps"]
+            )
+        for name, entry in tables.items():
+            if not isinstance(entry, str | TensorMap):
+                raise MappingError(
+                    problems=[f"table {name} is mapped to {entry!r}; use a name or a TensorMap"]
+                )
         self._tables = {
             name: TensorMap(entry) if isinstance(entry, str) else entry
             for name, entry in tables.items()

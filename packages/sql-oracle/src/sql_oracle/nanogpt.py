@@ -57,7 +57,10 @@ def load_model_file(path: str | Path) -> ModuleType:
     try:
         # Exactly what was hashed is run, and no cache is written beside the user's file.
         exec(compile(text, str(source), "exec"), module.__dict__)
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        # Whatever a user's file raises, leaving the process included, is an error of the file.
         raise ModelMismatch(f"{source} does not run as Python: {_said(error)}") from error
     finally:
         del sys.modules[name]
@@ -92,7 +95,9 @@ def build_model(source: ModuleType, config: GPTConfig, dropout: float = 0.0) -> 
     }
     try:
         model = source.GPT(source.GPTConfig(**settings))
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise ModelMismatch(
             f"GPT(GPTConfig({', '.join(settings)})) of the file fails: {_said(error)}"
         ) from error
@@ -118,7 +123,9 @@ def _try_out(model: nn.Module, config: GPTConfig) -> None:
     model.eval()
     try:
         _, loss = model(tokens, tokens)
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise ModelMismatch(f"the file's model fails on one sequence: {_said(error)}") from error
     finally:
         model.train()

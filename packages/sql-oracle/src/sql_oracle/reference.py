@@ -42,8 +42,13 @@ class GPTConfig:
 
     def __post_init__(self) -> None:
         for name in ("layers", "heads", "width", "context", "vocabulary"):
-            if getattr(self, name) < 1:
-                raise ModelMismatch(f"{name} must be at least 1, it is {getattr(self, name)}")
+            size = getattr(self, name)
+            if isinstance(size, bool) or not isinstance(size, int):
+                raise ModelMismatch(f"{name} must be a whole number, it is {size!r}")
+            # A norm of one channel is 0 whatever its weights are, and so is every gradient.
+            least = 2 if name == "width" else 1
+            if size < least:
+                raise ModelMismatch(f"{name} must be at least {least}, it is {size}")
         if self.width % self.heads:
             raise ModelMismatch(f"width {self.width} is not a multiple of {self.heads} heads")
 

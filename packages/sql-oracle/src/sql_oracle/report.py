@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import platform
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -183,7 +184,8 @@ def check_writable(path: str | Path) -> None:
         UnwritableFile: it cannot.
     """
     target = Path(path)
-    new = not target.exists()
+    # os.path, other than Path, takes a name that is too long for one that is not there.
+    new = not os.path.exists(target)
     try:
         target.open("a").close()
         if new:

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sql_oracle.errors import BatchError, StateMismatch
+from sql_oracle.arguments import check_loss, check_takes
+from sql_oracle.errors import OracleError, StateMismatch
 from sql_oracle.precision import Precision
 from sql_oracle.protocols import Array, Batch
 
@@ -22,7 +23,12 @@ Schedule = Callable[[int], float]
 
 
 def keyword_loss(module: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
-    """Call the module with the batch's arrays by name; it returns the loss."""
+    """Call the module with the batch's arrays by name; it returns the loss.
+
+    Raises:
+        BatchError: it does not take arrays of these names.
+    """
+    check_takes(module, batch)
     return module(**batch)
 
 
@@ -129,7 +135,10 @@ class TorchTrainer:
         before_step: Callable[[int], None] | None = None,
     ) -> None:
         self.module = module
-        self.optimizer = optimizer.build(module)
+        try:
+            self.optimizer = optimizer.build(module)
+        except (TypeError, ValueError) as error:
+            raise OracleError(f"optimizer: torch refuses its options: {error}") from error
         self.clip_norm = clip_norm
         self.learning_rate = learning_rate
         self.precision = precision
@@ -146,8 +155,7 @@ class TorchTrainer:
         self.optimizer.zero_grad(set_to_none=True)
         with self.precision.active(self._device):
             loss = self._loss(self.module, self._tensors(batch))
-            if loss.numel() != 1:
-                raise BatchError(f"the module's loss has shape {tuple(loss.shape)}, not one value")
+            check_loss(loss)
             loss.backward()
         return float(loss.detach())
 
@@ -178,7 +186,18 @@ class TorchTrainer:
         return {name: _copy(p) for name, p in self.module.named_parameters()}
 
     def slots(self) -> dict[str, dict[str, Array]]:
-        """Copies of the optimizer's state: session slot name, then parameter name."""
+        """Copies of the optimizer's state: session slot name, then parameter name.
+
+        Raises:
+            StateMismatch: the optimizer keeps nothing under a slot's key.
+        """
+        kept = {key for state in self.optimizer.state.values() for key in state}
+        for slot, key in self._slots.items():
+            if kept and key not in kept:
+                raise StateMismatch(
+                    f"optimizer: torch keeps no {key!r} for the slot {slot!r}; it keeps "
+                    f"{', '.join(sorted(kept))}"
+                )
         return {
             slot: {
                 name: _copy(self.optimizer.state[p][key])

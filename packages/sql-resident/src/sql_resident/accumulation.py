@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
+from .arguments import kind, real
 from .buffers import Progress, StateBuffers
 from .engine import StepEngine
 from .errors import SessionError
@@ -32,6 +33,9 @@ def micro_seed(seed: int, number: int) -> int:
 def checked_micro_weights(weights: Sequence[float] | None, count: int) -> list[float]:
     """Weights of the micro-batches, such as token counts; all 1 by default.
 
+    They are divided by a power of two, which rounds nothing, so that the largest is about 1: sums
+    of huge or tiny ones leave the range of floats.
+
     Raises:
         SessionError: there are none, or not ``count``, or one is not positive and finite.
     """
@@ -39,14 +43,20 @@ def checked_micro_weights(weights: Sequence[float] | None, count: int) -> list[f
         raise SessionError("batch: the list of micro-batches is empty")
     if weights is None:
         return [1.0] * count
+    if isinstance(weights, str) or not hasattr(weights, "__len__"):
+        raise SessionError(f"weights is a {kind(weights)}; give a list of {count} numbers")
     if len(weights) != count:
         raise SessionError(f"weights: {len(weights)} for {count} micro-batches")
+    checked = []
     for number, weight in enumerate(weights):
-        if isinstance(weight, bool) or not math.isfinite(weight) or not weight > 0:
+        found = real(weight.item() if getattr(weight, "ndim", None) == 0 else weight)
+        if found is None or not 0 < found < math.inf:
             raise SessionError(
                 f"weights: that of micro-batch {number} is {weight!r}; it must be a positive number"
             )
-    return [float(weight) for weight in weights]
+        checked.append(found)
+    _, exponent = math.frexp(max(checked))
+    return [math.ldexp(weight, 1 - exponent) for weight in checked]
 
 
 class Accumulator:

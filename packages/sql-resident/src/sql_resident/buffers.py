@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 import torch
 
-from .schedules import Constant, Schedule
+from .schedules import Constant, Schedule, rate_at
 
 Arrays = dict[str, torch.Tensor]
 
@@ -41,8 +41,12 @@ class Progress:
 
     @property
     def learning_rate(self) -> float:
-        """Of the next update."""
-        return float(self.schedule(self.step))
+        """Of the next update.
+
+        Raises:
+            SessionError: the schedule gives none.
+        """
+        return rate_at(self.schedule, self.step)
 
     def updated(self) -> Progress:
         """After one more update."""

@@ -9,8 +9,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from sql_compact import CompactTable, DomainError, DType, ValueColumn, table_of_array
+from sql_compact import (
+    CompactTable,
+    DomainError,
+    DType,
+    ShapeError,
+    ValueColumn,
+    table_of_array,
+)
 
+from .arguments import check_name, checked_array, dims_of, kind, real
 from .errors import SessionError
 from .optimizers import Optimizer
 
@@ -35,17 +43,26 @@ class BatchInput:
         """The table's layout.
 
         Raises:
-            SessionError: a size or the domain is not positive.
+            SessionError: names or sizes are of the wrong kind, or a size or the domain is not
+                positive.
             ShapeError: the dims are not those of the shape, or names repeat.
         """
+        check_name("batch", name)
+        if isinstance(self.dims, str) or not isinstance(self.dims, Sequence):
+            raise SessionError(f"batch: table {name!r}: dims is {self.dims!r}; use ('b', 't')")
+        if not isinstance(self.shape, Sequence):
+            raise SessionError(f"batch: table {name!r}: shape is {self.shape!r}; use (8, 3)")
+        for column in (*self.dims, self.column):
+            check_name(f"batch: table {name!r}: columns", column)
         for size in (*self.shape, *(() if self.domain is None else (self.domain,))):
             if isinstance(size, bool) or not isinstance(size, int) or size < 1:
                 raise SessionError(
                     f"batch: table {name!r}: sizes and domain must be whole numbers of at least "
                     f"1, not {size!r}"
                 )
-        like = np.broadcast_to(np.zeros((), np.int64 if self.domain else np.float64), self.shape)
-        return table_of_array(name, like, self.dims, self.column, self.domain, None)
+        like = np.zeros((), np.int64 if self.domain else np.float64)
+        like = np.broadcast_to(like, tuple(self.shape))
+        return table_of_array(name, like, tuple(self.dims), self.column, self.domain, None)
 
 
 #: Columns of ``hyper`` that the session itself provides.
@@ -70,7 +87,7 @@ def checked_batch(
     """The batch as CPU tensors by ``table.column``, checked before anything runs.
 
     Raises:
-        SessionError: an input is missing or unknown.
+        SessionError: an input is missing, unknown or no array.
         ShapeError, DTypeError, DomainError: an array does not fit; a value outside its
             domain is named with its coordinates.
     """
@@ -84,11 +101,24 @@ def checked_batch(
     checked = {}
     for name, layout in layouts.items():
         column = layout.columns[0]
-        tensor = layout.check(column, batch[name], torch.device("cpu"))
+        where = f"table {name!r}, column {column.name!r}"
+        array = checked_array(where, batch[name])
+        _check_dims(where, layout, array)
+        tensor = layout.check(column, array, torch.device("cpu"))
         if tensor.dtype.is_floating_point:
             _check_finite(layout, column, tensor)
         checked[layout.input_name(column)] = tensor
     return checked
+
+
+def _check_dims(where: str, layout: CompactTable, array: Any) -> None:
+    """Refuse a DataArray of other dims: by position, a transposed one would be taken as it is."""
+    given = dims_of(array)
+    if given is not None and given != tuple(layout.dims):
+        raise ShapeError(
+            f"{where}: the DataArray has the dims {given}, the table {tuple(layout.dims)}; "
+            "transpose or rename them"
+        )
 
 
 def _check_finite(layout: CompactTable, column: ValueColumn, tensor: torch.Tensor) -> None:
@@ -111,17 +141,21 @@ def checked_hyper(hyper: Mapping[str, Any], known: Sequence[str] | None) -> dict
     Raises:
         SessionError: a name is unknown or the session's own, or a value is no finite number.
     """
+    if not isinstance(hyper, Mapping):
+        raise SessionError(f"hyper is a {kind(hyper)}; it must map names to numbers")
     checked = {}
     for name, value in hyper.items():
+        check_name("hyper", name)
         if name in OWN_HYPER:
             raise SessionError(f"hyper: {name!r} is set by the session; choose another name")
         if known is not None and name not in known:
             raise SessionError(f"hyper: there is no {name!r}; the session has {list(known)}")
-        if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+        found = real(value)
+        if found is None:
             raise SessionError(f"hyper: {name} is {value!r}; it must be a number")
-        if not math.isfinite(value):
+        if not math.isfinite(found):
             raise SessionError(f"hyper: {name} is {value!r}; it must be finite")
-        checked[name] = float(value)
+        checked[name] = found
     return checked
 
 
@@ -140,15 +174,15 @@ def hyper_inputs(
     step: int, seed: int, learning_rate: float, extra: Mapping[str, float]
 ) -> dict[str, torch.Tensor]:
     """The row of ``hyper`` as CPU tensors by input name."""
-    inputs = {"hyper.step": _number(step, np.int64), "hyper.seed": _number(seed, np.int64)}
+    inputs = {"hyper.step": _scalar(step, np.int64), "hyper.seed": _scalar(seed, np.int64)}
     for name, value in {"lr": learning_rate, **extra}.items():
-        inputs[f"hyper.{name}"] = _number(value, np.float64)
+        inputs[f"hyper.{name}"] = _scalar(value, np.float64)
     return inputs
 
 
-def _number(value: float, kind: type[np.generic]) -> torch.Tensor:
+def _scalar(value: float, element: type[np.generic]) -> torch.Tensor:
     """A number as a tensor; made by numpy, which is several times quicker at it."""
-    return torch.from_numpy(np.array(value, dtype=kind))
+    return torch.from_numpy(np.array(value, dtype=element))
 
 
 def check_options(
@@ -165,11 +199,11 @@ def check_options(
         SessionError: naming the option.
     """
     if not isinstance(batch, Mapping):
-        raise SessionError(f"batch is a {_kind(batch)}; it must map table names to BatchInput")
+        raise SessionError(f"batch is a {kind(batch)}; it must map table names to BatchInput")
     for name, given in batch.items():
         if not isinstance(given, BatchInput):
             raise SessionError(
-                f"batch: table {name!r} is a {_kind(given)}; describe it by a BatchInput(dims, "
+                f"batch: table {name!r} is a {kind(given)}; describe it by a BatchInput(dims, "
                 "shape), and pass its arrays to step"
             )
     if isinstance(optimizer, type) or not isinstance(optimizer, Optimizer):
@@ -177,12 +211,18 @@ def check_options(
         raise SessionError(f"optimizer is {what}; it must be an optimizer such as AdamW()")
     if not isinstance(compiled, bool | None):
         raise SessionError(f"compile is {compiled!r}; use True, False, or None for CUDA only")
-    if on_non_finite not in ("raise", "skip"):
+    if not isinstance(on_non_finite, str) or on_non_finite not in ("raise", "skip"):
         raise SessionError(f"on_non_finite is {on_non_finite!r}; use 'raise' or 'skip'")
-    if clip_norm is not None and not (clip_norm > 0 and math.isfinite(clip_norm)):
-        raise SessionError(f"clip_norm is {clip_norm!r}; it must be above 0, or None")
-    if ema_decay is not None and not 0 <= ema_decay < 1:
+    if clip_norm is not None and not 0 < _number(clip_norm) < math.inf:
+        raise SessionError(f"clip_norm is {clip_norm!r}; it must be above 0 and finite, or None")
+    if ema_decay is not None and not 0 <= _number(ema_decay) < 1:
         raise SessionError(f"ema_decay is {ema_decay!r}; it must be at least 0 and below 1")
+
+
+def _number(value: Any) -> float:
+    """The value as a float; NaN, which no range has, if it is none."""
+    found = real(value)
+    return math.nan if found is None else found
 
 
 def checked_device(device: str | torch.device) -> torch.device:
@@ -213,10 +253,6 @@ def check_is_batch(batch: Any) -> None:
     """
     if not isinstance(batch, Mapping):
         raise SessionError(
-            f"batch is a {_kind(batch)}; it must map table names to arrays, or be a list of such "
+            f"batch is a {kind(batch)}; it must map table names to arrays, or be a list of such "
             "micro-batches"
         )
-
-
-def _kind(value: Any) -> str:
-    return type(value).__name__

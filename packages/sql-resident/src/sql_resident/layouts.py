@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from sql_compact import CompactTable, DTypeError, Precision, table_of_array
+from sql_compact import CompactTable, DTypeError, Precision, ShapeError, table_of_array
 
+from .arguments import check_name, checked_array, dims_of, kind
 from .errors import SessionError
 from .optimizers import ParameterTable
 
@@ -70,13 +72,19 @@ def state_layout(
         SessionError, DTypeError, ShapeError, DomainError: a parameter is no table of floats,
             or two tables have one name.
     """
+    if not isinstance(parameters, Mapping):
+        raise SessionError(
+            f"parameters is a {kind(parameters)}; it must map table names to DataArrays"
+        )
     if not parameters:
         raise SessionError("a session needs at least one parameter table")
-    if len(set(slots)) != len(slots):
-        raise SessionError(f"optimizer: slots repeat: {list(slots)}")
     arrays: dict[str, CompactTable] = {}
     tables = []
     for name, array in parameters.items():
+        check_name("parameters", name)
+        if "." in name:
+            # Arrays of the state are called table.slot.
+            raise SessionError(f"parameter {name!r}: a name has no dot; rename it")
         layout = parameter_layout(name, array)
         table = ParameterTable(name, tuple(layout.dims))
         tables.append(table)
@@ -127,9 +135,12 @@ def checked_weights(
         weights: an array for each parameter table: DataArray, numpy or torch.
 
     Raises:
-        SessionError: a table is missing or unknown, or a value is not finite.
+        SessionError: a table is missing, unknown or no array, or a value is not finite, or is
+            not in the element type of the state.
         ShapeError, DTypeError: an array does not fit its table.
     """
+    if not isinstance(weights, Mapping):
+        raise SessionError(f"weights is a {kind(weights)}; it must map table names to arrays")
     known = [table.name for table in layout.tables]
     missing = [name for name in known if name not in weights]
     unknown = [name for name in weights if name not in known]
@@ -141,16 +152,43 @@ def checked_weights(
     checked = {}
     for name in known:
         table = layout.arrays[name]
-        tensor = table.check(table.columns[0], weights[name], torch.device("cpu"))
+        array = checked_array(f"parameter {name!r}", weights[name])
+        _check_places(table, array)
+        given = table.check(table.columns[0], array, torch.device("cpu"))
+        tensor = given.to(dtype, copy=True)
         outside = ~torch.isfinite(tensor)
         if bool(outside.any()):
             at = tuple(int(i) for i in outside.nonzero()[0])
+            value = float(given[at])
+            what = f"too large for {dtype}" if math.isfinite(value) else "not finite"
             raise SessionError(
-                f"parameter {name!r}: value {float(tensor[at])} at ({place(table, at)}) "
-                "is not finite"
+                f"parameter {name!r}: value {value} at ({place(table, at)}) is {what}"
             )
-        checked[name] = tensor.to(dtype, copy=True)
+        checked[name] = tensor
     return checked
+
+
+def _check_places(table: CompactTable, array: Any) -> None:
+    """Refuse a DataArray whose elements would get other places than their names say."""
+    given = dims_of(array)
+    if given is None:
+        return
+    own = tuple(table.dims)
+    # A Dataset of weights calls a dim table_dim where tables disagree about its coordinates.
+    names = [(dim, f"{table.name}_{dim}") for dim in own]
+    if len(given) != len(own) or any(g not in n for g, n in zip(given, names, strict=True)):
+        raise ShapeError(
+            f"parameter {table.name!r}: the DataArray has the dims {given}, the table {own}; "
+            "transpose or rename them"
+        )
+    for found, (dim, domain) in zip(given, table.dims.items(), strict=True):
+        if found in array.coords and not np.array_equal(
+            array.coords[found].values, domain.values()
+        ):
+            raise SessionError(
+                f"parameter {table.name!r}: the DataArray has other coordinates along {dim!r} than "
+                "the table; bring them into the table's order"
+            )
 
 
 def place(table: CompactTable, at: Sequence[int]) -> str:

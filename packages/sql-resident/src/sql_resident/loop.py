@@ -14,8 +14,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from .arguments import kind, real
 from .checkpoint import CheckpointFolder
-from .errors import NonFiniteState, SessionError
+from .errors import CheckpointError, NonFiniteState, SessionError
 from .reports import StepReport
 from .session import TrainingSession
 from .shapes import StagedBatch
@@ -78,8 +79,9 @@ def fit(
     """Train until the session has made ``steps`` updates, or something else ends it.
 
     Ctrl-C ends the loop after the current update; a second one interrupts at once (the
-    session is left whole even then). However it ends, the state is saved if there is a
-    folder, so that calling ``fit`` again on a restored session continues bit for bit.
+    session is left whole even then). However else it ends, by an error too, the state is
+    saved if there is a folder, so that calling ``fit`` again on a restored session continues
+    bit for bit.
 
     Args:
         batches: the batch (or list of micro-batches) of a data position. It must be a pure
@@ -97,7 +99,7 @@ def fit(
         on_report: called after every update.
 
     Raises:
-        SessionError: an argument is out of range, or what ``step`` raises.
+        SessionError: an argument is of the wrong kind or out of range, or what ``step`` raises.
         NonFiniteState: 100 batches in a row were skipped.
         CheckpointError: a save failed.
     """
@@ -106,13 +108,17 @@ def fit(
             f"fit: batches is a {type(batches).__name__}; it must be a function from a data "
             "position to a batch, such as lambda position: stored[position]"
         )
-    _check(steps, max_time, validate_every, patience, save_every, validate is not None)
+    if not isinstance(session, TrainingSession):
+        raise SessionError(f"fit: session is a {kind(session)}; it must be a TrainingSession")
+    _check_functions(validate, on_report, checkpoints)
+    _check(steps, max_time, validate_every, patience, save_every)
+    _check_watching(validate, patience, min_improvement, checkpoints, save_every)
     loop = _Loop(session, checkpoints)
     ahead = _Ahead(session, batches)
     started, first = time.monotonic(), session.step_count
     stopping = _EarlyStopping(patience, min_improvement)
     reason = StopReason.STEPS
-    with _interrupts() as interrupted:
+    with _interrupts() as interrupted, loop.saving_when_it_fails():
         while session.step_count < steps:
             if interrupted.is_set():
                 reason = StopReason.INTERRUPT
@@ -182,7 +188,11 @@ class _Loop:
         self.file: Path | None = None
 
     def evaluate(self, validate: Callable[[TrainingSession], float]) -> float:
-        loss = float(validate(self._session))
+        given = validate(self._session)
+        found = real(given.item() if getattr(given, "ndim", None) == 0 else given)
+        if found is None:
+            raise SessionError(f"fit: validate gives {given!r}; it must give the validation loss")
+        loss = found
         self.validation.append((self._session.step_count, loss))
         self.save({VALIDATION_LOSS: loss})
         return loss
@@ -200,6 +210,21 @@ class _Loop:
                 f"{self.skipped} batches in a row gave no finite update; the state is that of "
                 f"step {self._session.step_count}. Lower the learning rate"
             )
+
+    @contextmanager
+    def saving_when_it_fails(self) -> Iterator[None]:
+        """Save the last whole state when something raises inside; an interrupt is not kept waiting.
+
+        What was raised is what the caller must see, so a save that fails then is only noted.
+        """
+        try:
+            yield
+        except Exception as error:
+            try:
+                self.finish()
+            except CheckpointError as also:
+                error.add_note(f"the state of step {self._session.step_count} is not saved: {also}")
+            raise
 
     def finish(self) -> None:
         """Save the last state, unless its file is there already, with its metrics."""
@@ -246,21 +271,49 @@ def _interrupts() -> Iterator[threading.Event]:
         signal.signal(signal.SIGINT, before)
 
 
+def _check_functions(validate: Any, on_report: Any, checkpoints: CheckpointFolder | None) -> None:
+    for name, given in (("validate", validate), ("on_report", on_report)):
+        if given is not None and not callable(given):
+            raise SessionError(f"fit: {name} is a {kind(given)}; it must be a function")
+    # By what it does, so that a folder of the user's own will do.
+    if checkpoints is not None and not callable(getattr(checkpoints, "save", None)):
+        raise SessionError(
+            f"fit: checkpoints is a {kind(checkpoints)}; it must be a CheckpointFolder"
+        )
+
+
 def _check(
     steps: int,
     max_time: float | None,
     validate_every: int,
     patience: int | None,
     save_every: int | None,
-    validates: bool,
 ) -> None:
     counts = {"validate_every": validate_every, "patience": patience, "save_every": save_every}
     for name, count in counts.items():
-        if count is not None and (isinstance(count, bool) or count < 1):
-            raise SessionError(f"fit: {name} is {count!r}; it must be at least 1")
+        if count is None and name != "validate_every":
+            continue
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+            raise SessionError(f"fit: {name} is {count!r}; it must be a whole number of at least 1")
     if isinstance(steps, bool) or not isinstance(steps, int) or steps < 0:
         raise SessionError(f"fit: steps is {steps!r}; it must be a whole number of updates")
-    if max_time is not None and not max_time >= 0:
-        raise SessionError(f"fit: max_time is {max_time!r}; it must be seconds, at least 0")
-    if patience is not None and not validates:
+    if max_time is not None:
+        seconds = real(max_time)
+        if seconds is None or not seconds >= 0:
+            raise SessionError(f"fit: max_time is {max_time!r}; it must be seconds, at least 0")
+
+
+def _check_watching(
+    validate: Callable[[TrainingSession], float] | None,
+    patience: int | None,
+    min_improvement: float,
+    checkpoints: CheckpointFolder | None,
+    save_every: int | None,
+) -> None:
+    least = real(min_improvement)
+    if least is None or not math.isfinite(least):
+        raise SessionError(f"fit: min_improvement is {min_improvement!r}; it must be a number")
+    if patience is not None and validate is None:
         raise SessionError("fit: patience needs validate, the validation loss to watch")
+    if save_every is not None and checkpoints is None:
+        raise SessionError("fit: save_every needs checkpoints, the folder to save in")

@@ -176,6 +176,12 @@ def _update_engine(
                 f"optimizer: the statement {statement!r} has the key columns {output.dims}; "
                 f"they must be those of its parameter, {dims}"
             )
+        shape = layout.arrays[name].columns[0].shape
+        if tuple(output.shape) != shape:
+            raise SessionError(
+                f"optimizer: the statement {statement!r} has {tuple(output.shape)} rows along "
+                f"{dims}; its parameter has {shape}, and every row needs a next value"
+            )
     return StepEngine(program, slots, buffers, len(reported), target)
 
 

@@ -60,7 +60,7 @@ def read_state(
     """The state of a checkpoint, which must be one of the same step.
 
     Raises:
-        CheckpointError: it is damaged, of another model, or has a schedule that this
+        CheckpointError: it is damaged, of another model, not finite, or has a schedule that this
             process does not know, or other scalars.
     """
     like = {
@@ -70,12 +70,25 @@ def read_state(
     checkpoint = load(path, ExpectedState.of(like, sql_hash(step_sql)))
     manifest = checkpoint.manifest
     position = manifest.data_position
-    if not isinstance(position, int) or position < manifest.step:
+    if isinstance(position, bool) or not isinstance(position, int) or position < manifest.step:
         raise CheckpointError(
             f"{path}: its data position is {position!r}, not a number of at least its step, "
             f"{manifest.step}: it was not written by a session",
             path=path,
         )
+    for what, number in (("step", manifest.step), ("seed", manifest.seed), ("position", position)):
+        if number >= 2**63:
+            raise CheckpointError(
+                f"{path}: its {what} is {number}, which is no number of a session", path=path
+            )
+    for name, array in checkpoint.arrays.items():
+        if not np.isfinite(array).all():
+            raise CheckpointError(
+                f"{path}: the array {name!r} has values that are not finite: it was not written "
+                "by a session",
+                path=path,
+                member=name,
+            )
     arrays = {name: torch.from_numpy(np.array(a)) for name, a in checkpoint.arrays.items()}
     restored = Progress(
         step=manifest.step,

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, fields
 from types import MappingProxyType
 from typing import ClassVar, Protocol, SupportsIndex, runtime_checkable
 
+from sql_resident.arguments import real
 from sql_resident.errors import SessionError
 
 
@@ -40,12 +41,12 @@ class _Named:
         return {"kind": self.kind, **asdict(self)}
 
     def _rate(self, name: str, *, positive: bool = False) -> None:
-        value = getattr(self, name)
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        value = real(getattr(self, name))
+        if value is None:
             raise self._invalid(name, "a number")
         if not math.isfinite(value) or value < 0 or (positive and value == 0):
             raise self._invalid(name, "finite and " + ("positive" if positive else "not negative"))
-        object.__setattr__(self, name, float(value))
+        object.__setattr__(self, name, value)
 
     def _count(self, name: str, least: int) -> None:
         value = getattr(self, name)
@@ -201,7 +202,31 @@ def as_schedule(learning_rate: float | Schedule) -> Schedule:
     Raises:
         SessionError: it is neither a schedule nor a valid rate.
     """
+    if isinstance(learning_rate, type) or (
+        callable(learning_rate) and not isinstance(learning_rate, Schedule)
+    ):
+        raise SessionError(
+            f"learning_rate is {learning_rate!r}; it must be a number, or an object with "
+            "__call__(step) and to_json(), such as WarmupCosine(...)"
+        )
     return learning_rate if isinstance(learning_rate, Schedule) else Constant(learning_rate)
+
+
+def rate_at(schedule: Schedule, step: int) -> float:
+    """The learning rate that a schedule gives for a step.
+
+    Raises:
+        SessionError: it is no finite number of at least 0.
+    """
+    given: object = schedule(step)
+    # A user's schedule may compute with numpy or torch.
+    found = real(given.item() if getattr(given, "ndim", None) == 0 else given)  # type: ignore[attr-defined]
+    if found is None or not 0 <= found < math.inf:
+        raise SessionError(
+            f"learning_rate: the schedule {type(schedule).__name__} gives {given!r} for step "
+            f"{step}; it must be a finite number, not negative"
+        )
+    return found
 
 
 def from_json(value: object) -> Schedule:

@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import torch
@@ -29,12 +29,14 @@ from .inputs import (
 from .layouts import checked_weights, element, initial_state, state_layout
 from .optimizers import Optimizer
 from .programs import REPORTED, ShapePrograms, run
+from .queries import check_query
 from .reports import Counters, MemoryUse, StepReport
 from .resume import checkpoint_of, read_state
 from .schedules import Schedule, as_schedule
 from .shapes import BatchShapes, StagedBatch
 from .step_sql import Recipe, state_slots
 from .target import Target
+from .turns import Turn, alone
 from .views import StateQueries, dataset_of
 
 if TYPE_CHECKING:
@@ -49,6 +51,8 @@ class TrainingSession:
     Each step is one tensor program: loss, gradients, clipping, update and validation, all
     written as SQL (:attr:`step_sql`). The new state is published only once it is known to
     be finite; a step that fails for any reason leaves the session as it was.
+
+    A session is used by one thread at a time; another one is refused meanwhile.
 
     Args:
         loss: a query of one row and one column over the parameter, batch and ``hyper``
@@ -91,12 +95,14 @@ class TrainingSession:
         ema_decay: float | None = None,
         batch_shapes: Sequence[Mapping[str, tuple[int, ...]]] = (),
     ) -> None:
+        self._turn = Turn()
+        check_query("loss", loss)
         check_options(batch, optimizer, clip_norm, compile, on_non_finite, ema_decay)
         device = checked_device(device)
         compiled = device.type == "cuda" if compile is None else compile
         self._target = Target(device, Precision.of(precision), compiled)
         self._policy = on_non_finite
-        scalars = checked_hyper(hyper or {}, None)
+        scalars = checked_hyper({} if hyper is None else hyper, None)
         progress = Progress(0, 0, checked_seed(seed), as_schedule(learning_rate), scalars)
         slots = state_slots(optimizer, ema_decay)
         self._layout = state_layout(parameters, slots, (*batch, "hyper"))
@@ -155,6 +161,7 @@ class TrainingSession:
         """The user's scalars in the table ``hyper``; a copy."""
         return dict(self._buffers.progress.hyper)
 
+    @alone
     def set_hyper(self, **scalars: float) -> None:
         """Change scalars of the table ``hyper`` from the next step on.
 
@@ -164,11 +171,13 @@ class TrainingSession:
         changed = checked_hyper(scalars, self._hyper_names)
         self._set(hyper={**self._buffers.progress.hyper, **changed})
 
+    @alone
     def _set(self, **changes: Any) -> None:
         self._buffers.set_progress(replace(self._buffers.progress, **changes))
 
     # --- training -------------------------------------------------------------------------
 
+    @alone
     def stage(self, batch: Batch) -> StagedBatch:
         """Check a batch, copy it, and start its upload, for a later :meth:`step`.
 
@@ -186,6 +195,7 @@ class TrainingSession:
             programs.step.prepare(inputs)
         return StagedBatch(programs, inputs)
 
+    @alone
     def step(
         self,
         batch: Batch | StagedBatch | Sequence[Batch | StagedBatch],
@@ -200,15 +210,20 @@ class TrainingSession:
                 update of one large batch (but for dropout: each micro-batch has masks of
                 its own).
             weights: of the micro-batches in that average, such as their token counts.
-            meanwhile: called while the device works, to make the next batch ready.
+            meanwhile: called while the device works, to make the next batch ready. It may
+                look at the session, but not change it.
 
         Raises:
-            SessionError, ShapeError, DTypeError, DomainError: a batch is wrong.
+            SessionError, ShapeError, DTypeError, DomainError: a batch is wrong, the schedule
+                gives no learning rate, or ``meanwhile`` has changed the session (its changes
+                stay, the update is not made).
             NonFiniteState: loss, gradient or new state is not finite (policy ``"raise"``).
             OutOfMemory: the device has too little memory.
                 Whatever is raised, by ``meanwhile`` or an interrupt too, the state is as it
                 was before.
         """
+        if meanwhile is not None and not callable(meanwhile):
+            raise SessionError(f"meanwhile is {meanwhile!r}; it must be a function, or None")
         progress = self._buffers.progress
         with memory_checked(self.memory, self._target.device):
             if not isinstance(batch, list | tuple):
@@ -219,6 +234,11 @@ class TrainingSession:
                 loss, norm, total = self._compute_accumulated(
                     list(batch), weights, progress, meanwhile
                 )
+        if self._buffers.progress is not progress:
+            raise SessionError(
+                "meanwhile: it has changed the session during a step, so the update is not made; "
+                "make changes between steps"
+            )
         if all(math.isfinite(x) for x in (loss, norm, total)):
             self._buffers.publish(progress.updated())
             self._counters = self._counters.plus(steps=1)
@@ -306,6 +326,7 @@ class TrainingSession:
 
     # --- looking at it --------------------------------------------------------------------
 
+    @alone
     def evaluate(self, batch: Batch, *, ema: bool = False) -> float:
         """The loss of a batch with ``hyper.dropout`` 0; changes nothing.
 
@@ -316,6 +337,7 @@ class TrainingSession:
         with memory_checked(self.memory, self._target.device):
             return programs.evaluation.run(inputs)[0]
 
+    @alone
     def gradients(self, batch: Batch) -> dict[str, np.ndarray]:
         """Raw gradients (before clipping) by table, of the upcoming step; changes nothing."""
         programs, inputs = self._all_inputs(batch)
@@ -353,6 +375,7 @@ class TrainingSession:
         """A copy of the weights (or their averages) by table."""
         return self._exported(self._layout.weight_slots(ema))
 
+    @alone
     def _exported(self, slots: Mapping[str, str]) -> dict[str, np.ndarray]:
         published = self._buffers.published
         copies = {n: published[s].detach().cpu().numpy().copy() for n, s in slots.items()}
@@ -361,6 +384,7 @@ class TrainingSession:
         )
         return copies
 
+    @alone
     def sql(self, query: str) -> CompactResult:
         """Query the current state, on the device: weights by table name, slots as ``w_m``."""
         return self._queries.sql(query, self._buffers.published)
@@ -377,6 +401,7 @@ class TrainingSession:
         shapes = {t.name: arrays[t.name].columns[0].shape for t in self._layout.tables}
         return {name: ArraySpec(shape, dtype) for name, shape in shapes.items()}
 
+    @alone
     def set_weights(self, weights: Mapping[str, Any]) -> None:
         """Start training anew from these weights: step 0, optimizer state 0.
 
@@ -390,8 +415,16 @@ class TrainingSession:
         state = initial_state(self._layout, checked, self._target.device)
         self._buffers.load(state, replace(self._buffers.progress, step=0, skipped=0))
 
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        """Refuse copying and pickling: copies would share the buffers of the state."""
+        raise SessionError(
+            "a session can be neither copied nor pickled; save its state, and restore it in a "
+            "session made from the same arguments"
+        )
+
     # --- checkpoints ----------------------------------------------------------------------
 
+    @alone
     def checkpoint(self, metrics: Mapping[str, float] | None = None) -> Checkpoint:
         """The whole state in memory, for :meth:`CheckpointFolder.save`.
 
@@ -420,6 +453,7 @@ class TrainingSession:
         """
         save(path, self.checkpoint(metrics))
 
+    @alone
     def restore(self, path: str | os.PathLike[str]) -> None:
         """Continue from a checkpoint: weights, optimizer state, step, data position, seed,
         schedule and scalars, all of them or (if anything is wrong) none.

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
 from sql_compact import CompactTable, ShapeError
 
+from .arguments import kind
 from .errors import SessionError
 from .inputs import BatchInput, check_is_batch
 from .programs import ShapePrograms
@@ -51,6 +51,8 @@ class BatchShapes:
         others: Sequence[Mapping[str, tuple[int, ...]]],
         make: Callable[[Mapping[str, CompactTable]], ShapePrograms],
     ) -> None:
+        if isinstance(others, str) or not isinstance(others, Sequence):
+            raise SessionError(f"batch_shapes is a {kind(others)}; it must be a list of mappings")
         sets = [_layouts(batch, {}), *(_layouts(batch, shapes) for shapes in others)]
         self._sets = {_key(layouts): layouts for layouts in sets}
         if len(self._sets) < len(sets):
@@ -79,7 +81,7 @@ class BatchShapes:
         check_is_batch(batch)
         if len(self._sets) == 1 or set(batch) != set(self.first.batch):
             return self.first
-        key = tuple(tuple(np.shape(batch[name])) for name in self.first.batch)
+        key = tuple(tuple(getattr(batch[name], "shape", ())) for name in self.first.batch)
         if key not in self._sets:
             given = dict(zip(self.first.batch, key, strict=True))
             declared = [dict(zip(self.first.batch, k, strict=True)) for k in self._sets]
@@ -90,13 +92,15 @@ class BatchShapes:
 
 
 def _layouts(batch: Mapping[str, BatchInput], shapes: Mapping[str, tuple[int, ...]]) -> _Layouts:
+    if not isinstance(shapes, Mapping):
+        raise SessionError(f"batch_shapes: {shapes!r} is no mapping from table names to shapes")
     for name in shapes:
         if name not in batch:
             raise SessionError(
                 f"batch_shapes: there is no batch input {name!r}; there are {list(batch)}"
             )
     return {
-        name: replace(given, shape=tuple(shapes.get(name, given.shape))).layout(name)
+        name: replace(given, shape=shapes.get(name, given.shape)).layout(name)
         for name, given in batch.items()
     }
 

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 
 from sql_compact import split_ctes
 
+from .arguments import kind
 from .errors import SessionError
 from .layouts import EMA_SLOT
 from .optimizers import Optimizer, ParameterTable
 from .optimizers.base import identifier, number
+from .queries import check_query
 
 #: Added to the norm before dividing, as torch.nn.utils.clip_grad_norm_ does.
 CLIP_EPS = 1e-6
@@ -63,13 +65,20 @@ def state_slots(optimizer: Optimizer, ema_decay: float | None) -> tuple[str, ...
     """The optimizer's slots, and that of the average.
 
     Raises:
-        SessionError: the optimizer has a slot of the average's name.
+        SessionError: the optimizer's slots are no names, repeat, or have that of the average.
     """
+    slots = optimizer.slots
+    if not isinstance(slots, list | tuple) or not all(isinstance(s, str) and s for s in slots):
+        raise SessionError(
+            f"optimizer: slots is {slots!r}; it must be a tuple of names, such as ('m', 'v')"
+        )
+    if len(set(slots)) != len(slots):
+        raise SessionError(f"optimizer: slots repeat: {list(slots)}")
     if ema_decay is None:
-        return tuple(optimizer.slots)
-    if EMA_SLOT in optimizer.slots:
+        return tuple(slots)
+    if EMA_SLOT in slots:
         raise SessionError(f"optimizer: the slot {EMA_SLOT!r} is the session's own; rename it")
-    return (*optimizer.slots, EMA_SLOT)
+    return (*slots, EMA_SLOT)
 
 
 def gradient_sum(parameter: ParameterTable) -> str:
@@ -133,7 +142,9 @@ def update_sql(recipe: Recipe) -> StepSQL:
 def evaluation_sql(loss: str, hyper: Sequence[str]) -> StepSQL:
     """The loss as the common table ``loss``, with ``hyper.dropout`` 0 if there is one."""
     model, final = _model(loss)
-    columns = ", ".join("0.0 AS dropout" if name == "dropout" else name for name in hyper)
+    columns = ", ".join(
+        "0.0 AS dropout" if name == "dropout" else identifier(name) for name in hyper
+    )
     quiet = f"hyper AS (SELECT {columns} FROM hyper)"
     return _statement([quiet, *model], {"loss": final}, "SELECT * FROM loss")
 
@@ -171,7 +182,7 @@ def _update(recipe: Recipe) -> dict[str, str]:
             f"SELECT LEAST(1.0, {number(recipe.clip_norm)} / (val + {CLIP_EPS!r})) AS val "
             "FROM grad_norm"
         )
-    update = dict(recipe.optimizer.statements(parameters))
+    update = _statements(recipe)
     _check_update(recipe, update, {"loss", *tables, *(p.gradient for p in parameters)})
     tables |= update
     if recipe.ema_decay is not None:
@@ -184,6 +195,23 @@ def _update(recipe: Recipe) -> dict[str, str]:
     state = [p.next(slot) for p in parameters for slot in (None, *recipe.slots)]
     tables["state_sum"] = f"SELECT SUM(val) AS val FROM ({_union('SUM(val)', state)})"
     return tables
+
+
+def _statements(recipe: Recipe) -> dict[str, str]:
+    """The optimizer's statements.
+
+    Raises:
+        SessionError, InvalidSQL: they do not map names to queries.
+    """
+    given = recipe.optimizer.statements(recipe.parameters)
+    name = type(recipe.optimizer).__name__
+    if not isinstance(given, Mapping):
+        raise SessionError(
+            f"optimizer {name}: its statements are a {kind(given)}; they must map names to SQL"
+        )
+    for statement, text in given.items():
+        check_query(f"optimizer {name}: the statement {statement!r}", text)
+    return dict(given)
 
 
 def _union(aggregate: str, tables: Sequence[str]) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from sql_resident.checkpoint.files import POSIX_FILES, FileOps, write_atomically
+from sql_resident.checkpoint.files import POSIX_FILES, FileOps, checked_path, write_atomically
 from sql_resident.checkpoint.format import ArraySpec, spec_mismatches
 from sql_resident.errors import CheckpointError
 
@@ -237,6 +237,11 @@ def export_safetensors(
         CheckpointError: a value or dtype does not fit the format, the metadata uses the key
             ``FORMAT_KEY``, or the file cannot be written (an old one is then unchanged).
     """
+    for what, given in (("tables", tables), ("metadata", {} if metadata is None else metadata)):
+        if not isinstance(given, Mapping):
+            raise CheckpointError(
+                f"cannot export {path}: {what} is a {type(given).__name__}, not a mapping"
+            )
     header = dict(metadata or {})
     for key, value in header.items():
         if not isinstance(key, str) or not isinstance(value, str):
@@ -261,7 +266,7 @@ def read_safetensors(path: str | os.PathLike[str]) -> Weights:
         CheckpointError: the file is absent, damaged, or holds a dtype that NumPy lacks.
     """
     try:
-        with safetensors.safe_open(os.fspath(path), framework="numpy") as file:
+        with safetensors.safe_open(checked_path("import", path), framework="numpy") as file:
             tables = {name: file.get_tensor(name) for name in sorted(file.keys())}
             metadata = dict(file.metadata() or {})
     except (safetensors.SafetensorError, OSError, TypeError, ValueError, KeyError) as error:
@@ -279,6 +284,10 @@ def import_safetensors(
         CheckpointError: as ``read_safetensors``; or names, shapes or dtypes differ, in which case
             ``mismatches`` lists every difference, both sides.
     """
+    if not isinstance(expected, Mapping):
+        raise CheckpointError(
+            f"expected is a {type(expected).__name__}; give session.weight_specs", path=path
+        )
     tables = dict(read_safetensors(path).tables)
     found = {name: ArraySpec.of(array) for name, array in tables.items()}
     lines = spec_mismatches(found, expected, "file", "expected")

@@ -5,6 +5,7 @@ import os
 import numpy as np
 import pytest
 from sql_resident.checkpoint import (
+    CheckpointFolder,
     ExpectedState,
     load,
     load_manifest,
@@ -74,7 +75,54 @@ def test_saving_where_it_cannot_be_is_a_typed_error(state, tmp_path):
         save(tmp_path / "absent" / "state.npz", state(1))
     with pytest.raises(CheckpointError, match="it is a folder"):
         save(tmp_path, state(1))
+    with pytest.raises(CheckpointError, match="File name too long"):
+        save(tmp_path / ("n" * 300), state(1))
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("linked", [False, True], ids=["itself", "through a link"])
+def test_a_save_does_not_replace_what_is_no_file(linked, state, tmp_path):
+    """Such as a device, which a privileged process could replace by a file."""
+    path = pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    if linked:
+        path = tmp_path / "link"
+        path.symlink_to(pipe)
+    with pytest.raises(CheckpointError, match="it is a device, a pipe or a socket"):
+        save(path, state(1))
+    assert pipe.is_fifo()
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        (None, "cannot .* None: a path is a string or a pathlib.Path, not NoneType"),
+        (3, "cannot .* 3: a path is a string"),
+        (1.5, "cannot .* 1.5: a path is a string"),
+        ("a\0b", "a path has no null character"),
+    ],
+)
+def test_what_is_no_path_is_a_typed_error(path, message, state):
+    for use in (
+        lambda: save(path, state(1)),
+        lambda: load(path),
+        lambda: load_manifest(path),
+        lambda: CheckpointFolder(path),
+    ):
+        with pytest.raises(CheckpointError, match=message):
+            use()
+
+
+def test_a_folder_saves_checkpoints_only_under_a_metrics_name(tmp_path):
+    with pytest.raises(CheckpointError, match="best is 3, not the name of a metric"):
+        CheckpointFolder(tmp_path, best=3)
+    with pytest.raises(CheckpointError, match="cannot save a int"):
+        CheckpointFolder(tmp_path).save(3)
+
+
+def test_a_path_of_bytes_does(state, tmp_path):
+    save(os.fsencode(tmp_path / "state.npz"), state(1))
+    assert load(os.fsencode(tmp_path / "state.npz")) == state(1)
 
 
 def test_a_symbolic_link_is_followed(state, tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 import torch
@@ -256,3 +258,112 @@ def test_evaluation_is_without_dropout(embedding):
 def test_ema_needs_to_be_kept(linear):
     with pytest.raises(SessionError, match="keeps no average; give it ema_decay"):
         linear.session().evaluate(linear.batch_of(0), ema=True)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda s, p: s.step(p.batch_of(5)),
+        lambda s, p: s.set_weights(p.weights()),
+        lambda s, p: s.set_hyper(poison=0.0),
+        lambda s, p: setattr(s, "seed", 3),
+        lambda s, p: setattr(s, "learning_rate", 0.5),
+    ],
+    ids=["step", "set_weights", "set_hyper", "seed", "learning_rate"],
+)
+def test_what_meanwhile_changes_stays_and_the_update_is_refused(change, linear, same_bits):
+    options = {"optimizer": Poisoned(), "hyper": {"poison": 0.0}}
+    session, other = linear.session(**options), linear.session(**options)
+    for one in (session, other):
+        one.step(linear.batch_of(0))
+    with pytest.raises(SessionError, match="meanwhile: it has changed the session"):
+        session.step(linear.batch_of(1), meanwhile=lambda: change(session, linear))
+    change(other, linear)
+    assert same_bits(session.state(), other.state())
+    position = other.data_position
+    assert session.step(linear.batch_of(position)) == other.step(linear.batch_of(position))
+    assert same_bits(session.state(), other.state())
+
+
+def test_meanwhile_may_look(linear):
+    session = make(linear)
+    seen = []
+
+    def look():
+        seen.append(session.evaluate(linear.batch_of(9)))
+        session.checkpoint()
+        session.stage(linear.batch_of(1))
+
+    assert session.step(linear.batch_of(0), meanwhile=look).valid
+    assert seen
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda s, p: s.step(p.batch_of(1)),
+        lambda s, p: s.evaluate(p.batch_of(1)),
+        lambda s, p: s.gradients(p.batch_of(1)),
+        lambda s, p: s.stage(p.batch_of(1)),
+        lambda s, p: s.state(),
+        lambda s, p: s.checkpoint(),
+        lambda s, p: s.sql("SELECT SUM(val) AS val FROM w"),
+        lambda s, p: s.set_weights(p.weights()),
+        lambda s, p: setattr(s, "learning_rate", 0.5),
+        lambda s, p: setattr(s, "seed", 3),
+    ],
+)
+def test_another_thread_is_refused_during_a_step(use, linear, same_bits):
+    session, alone = make(linear), make(linear)
+    alone.step(linear.batch_of(0))
+    errors = []
+
+    def other():
+        try:
+            use(session, linear)
+        except SessionError as error:
+            errors.append(str(error))
+
+    def meanwhile():
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+
+    session.step(linear.batch_of(0), meanwhile=meanwhile)
+    assert errors == [
+        "another thread is using the session; use a session from one thread at a time"
+    ]
+    assert same_bits(session.state(), alone.state())
+    other()
+    assert len(errors) == 1
+
+
+def test_steps_of_several_threads_are_made_one_after_another_or_refused(linear, same_bits):
+    """No update is lost: those that were reported are those of one thread alone."""
+    session, alone = make(linear), make(linear)
+    batch = linear.batch_of(0)
+    made = []
+
+    def work():
+        for _ in range(40):
+            try:
+                made.append(session.step(batch))
+            except SessionError:
+                continue
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(report.step for report in made) == list(range(1, len(made) + 1))
+    for _ in made:
+        alone.step(batch)
+    assert same_bits(session.state(), alone.state())
+
+
+@pytest.mark.parametrize("scale", [4.0, 2.0**-660, 5e-324, 2.0**1023])
+def test_micro_batches_of_any_weights_have_the_same_mean(scale, linear):
+    session, plain = linear.session(), linear.session()
+    batches = [linear.batch_of(0), linear.batch_of(1)]
+    assert session.step(batches, weights=[scale, scale]) == plain.step(batches)

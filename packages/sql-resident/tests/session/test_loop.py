@@ -172,7 +172,19 @@ def test_nothing_but_skipped_batches_is_an_error(linear):
         ({"steps": -1}, "steps is -1"),
         ({"max_time": -1.0}, "max_time is -1.0"),
         ({"max_time": np.nan}, "max_time is nan"),
+        ({"max_time": "1"}, "max_time is '1'"),
+        ({"max_time": True}, "max_time is True"),
         ({"validate_every": 0}, "validate_every is 0"),
+        ({"validate_every": None}, "validate_every is None"),
+        ({"validate_every": 1.5}, "validate_every is 1.5"),
+        ({"validate_every": "1"}, "validate_every is '1'"),
+        ({"patience": np.nan}, "patience is nan"),
+        ({"save_every": 1}, "save_every needs checkpoints"),
+        ({"min_improvement": "x"}, "min_improvement is 'x'"),
+        ({"min_improvement": np.nan}, "min_improvement is nan"),
+        ({"validate": 1.0}, "validate is a float; it must be a function"),
+        ({"on_report": 1}, "on_report is a int; it must be a function"),
+        ({"checkpoints": "folder"}, "checkpoints is a str; it must be a CheckpointFolder"),
         ({"save_every": 0}, "save_every is 0"),
         ({"patience": 2}, "patience needs validate"),
     ],
@@ -180,3 +192,48 @@ def test_nothing_but_skipped_batches_is_an_error(linear):
 def test_wrong_arguments_are_refused(options, message, linear):
     with pytest.raises(SessionError, match=message):
         fit(linear.session(), linear.batch_of, **{"steps": 1, **options})
+
+
+@pytest.mark.parametrize("loss", [None, "small", np.ones(2)])
+def test_a_validation_loss_that_is_no_number(loss, linear):
+    with pytest.raises(SessionError, match="fit: validate gives"):
+        fit(linear.session(), linear.batch_of, steps=1, validate=lambda s: loss, validate_every=1)
+
+
+def fails(*_):
+    raise RuntimeError("lost connection")
+
+
+@pytest.mark.parametrize("where", ["batches", "on_report", "validate", "step"])
+def test_an_error_saves_the_last_whole_state(where, linear, same_bits, tmp_path):
+    folder = CheckpointFolder(tmp_path)
+    session = linear.session(optimizer=AdamW())
+    fit(session, linear.batch_of, steps=2)
+    batches, options, kind = linear.batch_of, {}, RuntimeError
+    if where == "batches":
+        batches = fails
+    elif where == "step":
+        batches, kind = (lambda position: bad(linear, position)), NonFiniteState
+    else:
+        options = {where: fails, "validate_every": 1}
+    with pytest.raises(kind) as caught:
+        fit(session, batches, steps=5, checkpoints=folder, **options)
+    assert not hasattr(caught.value, "__notes__")
+    resumed = linear.session(optimizer=AdamW())
+    resumed.restore(folder.latest())
+    assert resumed.step_count == session.step_count
+    assert same_bits(resumed.state(), session.state())
+    fit(session, linear.batch_of, steps=5)
+
+
+def test_an_error_is_not_hidden_by_a_save_that_fails_too(linear, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(RuntimeError, match="lost connection") as caught:
+        fit(
+            linear.session(),
+            linear.batch_of,
+            steps=5,
+            checkpoints=CheckpointFolder(tmp_path / "file"),
+            on_report=fails,
+        )
+    assert "the state of step 1 is not saved: cannot make the folder" in caught.value.__notes__[0]

@@ -210,7 +210,7 @@ def test_a_users_optimizer_that_is_wrong_is_named(change, message, linear):
         (lambda: AdamW(betas=(1.0, 0.9)), r"AdamW: betas\[0\] is 1.0"),
         (lambda: AdamW(eps=-1.0), "AdamW: eps is -1.0"),
         (lambda: SGD(momentum=1.5), "SGD: momentum is 1.5"),
-        (lambda: Lion(weight_decay={"w": -0.1}), "Lion: weight_decay is -0.1"),
+        (lambda: Lion(weight_decay={"w": -0.1}), r"Lion: weight_decay\['w'\] is -0.1"),
     ],
 )
 def test_numbers_out_of_range_are_refused(make, message):

@@ -94,6 +94,18 @@ WRONG = {
     "an unknown schedule": ({"schedule": {"kind": "mine"}}, "neither the session's nor one"),
     "no position": ({"data_position": None}, "data position is None"),
     "a position before its step": ({"data_position": 0}, "data position is 0"),
+    "a position that is a truth value": ({"step": 0, "data_position": True}, "position is True"),
+    "a step beyond a session's": ({"step": 2**63, "data_position": 2**63}, "its step is 92233720"),
+    "a position beyond a session's": ({"data_position": 2**63}, "its position is 92233720"),
+    "a seed beyond a session's": ({"seed": 2**63}, "its seed is 92233720"),
+    "a weight that is NaN": (
+        {"arrays": {"w": np.array([0.0, np.nan, 0.0])}},
+        "the array 'w' has values that are not finite",
+    ),
+    "an infinite moment": (
+        {"arrays": {"w.v": np.array([0.0, np.inf, 0.0])}},
+        "the array 'w.v' has values that are not finite",
+    ),
 }
 
 

@@ -103,6 +103,25 @@ class PosixFiles:
 POSIX_FILES = PosixFiles()
 
 
+def checked_path(action: str, path: object) -> str:
+    """The path as text.
+
+    Raises:
+        CheckpointError: it is no path.
+    """
+    if not isinstance(path, str | bytes | os.PathLike):
+        # An open file's number would be taken for a path by open().
+        hint = " (a folder without checkpoints has no latest or best one)" if path is None else ""
+        raise CheckpointError(
+            f"cannot {action} {path!r}: a path is a string or a pathlib.Path, not "
+            f"{type(path).__name__}{hint}"
+        )
+    text = os.fsdecode(path)
+    if "\0" in text:
+        raise CheckpointError(f"cannot {action} {text!r}: a path has no null character")
+    return text
+
+
 def write_atomically(
     path: str | os.PathLike[str],
     chunks: Iterable[bytes | memoryview],
@@ -117,10 +136,17 @@ def write_atomically(
             flushing the folder fails: then the new one is complete and in place, but a power
             loss may bring the old one back.
     """
-    target = Path(os.path.realpath(path))
-    if target.is_dir():
+    target = Path(os.path.realpath(checked_path("save", path)))
+    # os.path, other than Path, takes a name that is too long for one that is not there.
+    if os.path.isdir(target):
         raise CheckpointError(f"cannot save {path}: it is a folder", path=path)
-    if not target.parent.is_dir():
+    if os.path.exists(target) and not os.path.isfile(target):
+        raise CheckpointError(
+            f"cannot save {path}: it is a device, a pipe or a socket, which a save would replace "
+            "by a file",
+            path=path,
+        )
+    if not os.path.isdir(target.parent):
         raise CheckpointError(
             f"cannot save {path}: the folder {target.parent} does not exist", path=path
         )

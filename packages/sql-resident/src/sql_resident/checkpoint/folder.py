@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Literal
 
-from sql_resident.checkpoint.files import POSIX_FILES, FileOps
+from sql_resident.checkpoint.files import POSIX_FILES, FileOps, checked_path
 from sql_resident.checkpoint.format import Checkpoint, Manifest
 from sql_resident.checkpoint.store import load_manifest, save
 from sql_resident.errors import CheckpointError
@@ -49,7 +49,9 @@ class CheckpointFolder:
             raise CheckpointError(f"keep_last is {keep_last!r}, not an int of at least 1")
         if mode not in ("min", "max"):
             raise CheckpointError(f"mode is {mode!r}, not 'min' or 'max'")
-        self.path = Path(path)
+        if best is not None and not isinstance(best, str):
+            raise CheckpointError(f"best is {best!r}, not the name of a metric")
+        self.path = Path(checked_path("use", path))
         self.keep_last = keep_last
         self.metric = best
         self.mode: Mode = mode
@@ -94,6 +96,11 @@ class CheckpointFolder:
             CheckpointError: saving failed (older files are unchanged), or the new file is
                 complete but an old one could not be removed.
         """
+        if not isinstance(checkpoint, Checkpoint):
+            raise CheckpointError(
+                f"cannot save a {type(checkpoint).__name__} in {self.path}; "
+                "give session.checkpoint()"
+            )
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:

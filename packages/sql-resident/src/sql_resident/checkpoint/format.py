@@ -20,10 +20,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from importlib import metadata
 from types import MappingProxyType
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
+from sql_resident.arguments import real
 from sql_resident.checkpoint.archive import ArchiveReader, byte_view, encode
 from sql_resident.checkpoint.json_values import Document, JsonValue, canonical_bytes, freeze, thaw
 from sql_resident.checkpoint.upgrade import RawCheckpoint, upgraded
@@ -256,13 +257,17 @@ def make_checkpoint(
         sql_hash=sql_hash,
         created_with=installed_versions() if created_with is None else created_with,
         counters=counters or {},
-        metrics={
-            name: float(value) if math.isfinite(value) else None
-            for name, value in (metrics or {}).items()
-        },
+        metrics={name: _metric(name, value) for name, value in (metrics or {}).items()},
         arrays=records_of(owned),
     )
     return Checkpoint(owned, manifest)
+
+
+def _metric(name: str, value: Any) -> float | None:
+    found = real(value.item() if getattr(value, "ndim", None) == 0 else value)
+    if found is None:
+        raise CheckpointError(f"metric {name!r} is {value!r}; it must be a number")
+    return found if math.isfinite(found) else None
 
 
 def records_of(arrays: Mapping[str, np.ndarray]) -> dict[str, ArrayRecord]:

@@ -10,7 +10,7 @@ from typing import BinaryIO, TypeVar
 
 import numpy as np
 
-from sql_resident.checkpoint.files import POSIX_FILES, FileOps, write_atomically
+from sql_resident.checkpoint.files import POSIX_FILES, FileOps, checked_path, write_atomically
 from sql_resident.checkpoint.format import (
     ArraySpec,
     Checkpoint,
@@ -101,7 +101,7 @@ def load_manifest(path: str | os.PathLike[str]) -> Manifest:
 
 def _read(path: str | os.PathLike[str], reader: Callable[[BinaryIO], _Read]) -> _Read:
     try:
-        with open(path, "rb") as file:
+        with open(checked_path("load", path), "rb") as file:
             return reader(file)
     except CheckpointError as error:
         raise CheckpointError(

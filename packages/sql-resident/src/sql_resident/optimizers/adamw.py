@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from .base import (
     Decay,
     ParameterTable,
+    check_betas,
     check_decay,
     check_decay_rates,
     check_rate,
@@ -40,8 +41,7 @@ class AdamW:
     weight_decay: Decay = 0.01
 
     def __post_init__(self) -> None:
-        for i, beta in enumerate(self.betas):
-            check_rate("AdamW", f"betas[{i}]", beta, below=1.0)
+        check_betas("AdamW", self.betas)
         check_rate("AdamW", "eps", self.eps)
         check_decay_rates("AdamW", self.weight_decay)
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from sql_resident.arguments import real
 from sql_resident.errors import SessionError
 
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
@@ -118,9 +119,24 @@ def check_rate(name: str, field: str, value: float, below: float = float("inf"))
     Raises:
         SessionError: naming it.
     """
-    if not 0 <= value < below:
+    found = real(value)
+    if found is None:
+        raise SessionError(f"{name}: {field} is {value!r}; it must be a number")
+    if not 0 <= found < below:
         limit = "" if below == float("inf") else f" and below {below:g}"
         raise SessionError(f"{name}: {field} is {value!r}; it must be at least 0{limit}")
+
+
+def check_betas(name: str, betas: tuple[float, float]) -> None:
+    """Refuse what is no pair of numbers in ``[0, 1)``.
+
+    Raises:
+        SessionError: naming it.
+    """
+    if not isinstance(betas, Sequence) or isinstance(betas, str) or len(betas) != 2:
+        raise SessionError(f"{name}: betas is {betas!r}; it must be two numbers")
+    for i, beta in enumerate(betas):
+        check_rate(name, f"betas[{i}]", beta, below=1.0)
 
 
 def check_decay_rates(name: str, decay: Decay) -> None:
@@ -129,8 +145,11 @@ def check_decay_rates(name: str, decay: Decay) -> None:
     Raises:
         SessionError: naming it.
     """
-    for value in decay.values() if isinstance(decay, Mapping) else (decay,):
-        check_rate(name, "weight_decay", value)
+    if not isinstance(decay, Mapping):
+        check_rate(name, "weight_decay", decay)
+        return
+    for table, value in decay.items():
+        check_rate(name, f"weight_decay[{table!r}]", value)
 
 
 def number(value: float) -> str:

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass
 from .base import (
     Decay,
     ParameterTable,
+    check_betas,
     check_decay,
     check_decay_rates,
-    check_rate,
     decay_of,
     number,
 )
@@ -37,8 +37,7 @@ class Lion:
     weight_decay: Decay = 0.0
 
     def __post_init__(self) -> None:
-        for i, beta in enumerate(self.betas):
-            check_rate("Lion", f"betas[{i}]", beta, below=1.0)
+        check_betas("Lion", self.betas)
         check_decay_rates("Lion", self.weight_decay)
 
     @property

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
+from sql_resident.errors import SessionError
+
 from .base import (
     Decay,
     ParameterTable,
@@ -40,6 +42,8 @@ class SGD:
 
     def __post_init__(self) -> None:
         check_rate("SGD", "momentum", self.momentum, below=1.0)
+        if not isinstance(self.nesterov, bool):
+            raise SessionError(f"SGD: nesterov is {self.nesterov!r}; use True or False")
         check_decay_rates("SGD", self.weight_decay)
 
     @property
