@@ -125,6 +125,52 @@ def backward(
     dS = P (M (dY Vᵀ) - rowsum(dY Y)), dQ = scale dS K, dK = scale dSᵀ Q
     (Dao, 2023, "FlashAttention-2", section 3.1.2).
     """
+    results = _flat_backward(dy, y, lse, q, k, v, kept, keep_scale, scale, causal)
+    return tuple(x.view(q.shape) for x in results)  # type: ignore[return-value]
+
+
+def projection_backward(
+    dy: torch.Tensor,
+    y: torch.Tensor,
+    lse: torch.Tensor,
+    qkv: torch.Tensor,
+    kept: torch.Tensor | None,
+    keep_scale: torch.Tensor | float,
+    scale: float,
+    causal: bool,
+) -> torch.Tensor:
+    """Cotangent of queries, keys and values in one array, written once; see :func:`backward`.
+
+    Args:
+        dy, y: (batch, position, head, width).
+        qkv: (batch, position, 3, head, width), any strides.
+
+    Returns:
+        Contiguous (batch, position, 3, head, width).
+    """
+    q, k, v = (qkv[:, :, part].transpose(1, 2) for part in range(3))
+    results = _flat_backward(
+        dy.transpose(1, 2), y.transpose(1, 2), lse, q, k, v, kept, keep_scale, scale, causal
+    )
+    out = torch.empty(qkv.shape, dtype=qkv.dtype)
+    for part, result in enumerate(results):
+        out[:, :, part] = result.view(q.shape).transpose(1, 2)
+    return out
+
+
+def _flat_backward(
+    dy: torch.Tensor,
+    y: torch.Tensor,
+    lse: torch.Tensor,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    kept: torch.Tensor | None,
+    keep_scale: torch.Tensor | float,
+    scale: float,
+    causal: bool,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Cotangents of q, k and v as contiguous (batch * head, position, width)."""
     length = q.shape[2]
     fdy, fq, fk, fv = _flat(dy), _flat(q), _flat(k), _flat(v)
     mask = _flat_mask(kept)
@@ -147,4 +193,4 @@ def backward(
         ds = dp.sub_(delta[group, rows]).mul_(p).mul_(scale)
         dq[group, rows] = torch.bmm(ds, block_k)
         dk[group, :keys].baddbmm_(ds.transpose(1, 2), block_q)
-    return tuple(x.view(q.shape) for x in (dq, dk, dv))  # type: ignore[return-value]
+    return dq, dk, dv
