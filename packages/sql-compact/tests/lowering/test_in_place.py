@@ -48,6 +48,15 @@ def test_a_chain_runs_in_the_memory_of_its_first_result() -> None:
     assert torch.equal(x, given)
 
 
+def test_a_reciprocal_is_one_operation_in_memory_of_its_own() -> None:
+    p = _Program()
+    y = p.map("multiply", p.map("divide", p.number(1.0), p.x), p.number(3.0))
+    x = torch.arange(1.0, 13.0, dtype=torch.float64).reshape(SHAPE)
+    (result,), targets = _run([y], x)
+    assert targets == [torch.reciprocal, operator.imul]
+    assert torch.equal(result, 1.0 / torch.arange(1.0, 13.0, dtype=torch.float64).view(SHAPE) * 3)
+
+
 @pytest.mark.parametrize(
     "build",
     [

@@ -32,7 +32,7 @@ _IN_PLACE: Mapping[_Function, tuple[_Function, bool]] = {
 #: Functions of one float, by their name in the tensor program.
 _UNARY: Mapping[str, _Function] = {"exp": torch.exp_, "erf": torch.erf_, "sqrt": torch.sqrt_}
 #: Functions whose result is in memory of its own.
-_FRESH = (*_IN_PLACE, torch.mm, torch.bmm)
+_FRESH = (*_IN_PLACE, torch.mm, torch.bmm, torch.reciprocal)
 #: Functions whose result may be overwritten: it is dense, in memory that nobody else knows.
 _OWNED = (*_FRESH, *(f for f, _ in _IN_PLACE.values()), *_UNARY.values())
 #: Functions whose result may be a view of the first operand, without repeated elements.

@@ -82,6 +82,8 @@ class _Lowering:
                 lowering: Callable[[Node], Value] = getattr(self, f"_{node.op.value}")
                 values[node.index] = lowering(node)
         self._e.graph.output(tuple(self._e.tensor(node) for node in outputs))
+        # What a stack of cotangents made superfluous; a compiler would drop it, nothing else would.
+        self._e.graph.eliminate_dead_code()
         if self._e.device.type == "cpu":
             by_index = {node.index: node for node in order}
             reuse_memory(
@@ -118,6 +120,9 @@ class _Lowering:
         operands = [self._operand(node, i, function is not None) for i in range(len(node.operands))]
         if name.startswith("cast:"):
             return self._e.call(operations.cast, operands[0], TORCH_DTYPES[node.dtype])
+        if function is operator.truediv and operands[0] == 1.0 and isinstance(operands[1], fx.Node):
+            # What torch makes of the quotient, without its product by one.
+            return self._e.call(torch.reciprocal, operands[1])
         return self._e.call(function or map_function(name).torch, *operands)
 
     def _total(self, node: Node, tree: Total) -> fx.Node:
