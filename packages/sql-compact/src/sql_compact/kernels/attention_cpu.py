@@ -186,10 +186,9 @@ def _flat_backward(
         if mask is None:
             dv[group, :keys].baddbmm_(p.transpose(1, 2), block_dy)
         else:
-            seen = mask[group, rows, :keys]
-            scaled = block_dy * keep_scale
-            dv[group, :keys].baddbmm_((p * seen).transpose(1, 2), scaled)
-            dp.mul_(seen).mul_(keep_scale)
+            factor = mask[group, rows, :keys].to(p.dtype).mul_(keep_scale)
+            dp.mul_(factor)
+            dv[group, :keys].baddbmm_(factor.mul_(p).transpose(1, 2), block_dy)
         ds = dp.sub_(delta[group, rows]).mul_(p).mul_(scale)
         dq[group, rows] = torch.bmm(ds, block_k)
         dk[group, :keys].baddbmm_(ds.transpose(1, 2), block_q)
