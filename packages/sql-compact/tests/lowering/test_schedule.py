@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from sql_compact.dtypes import DType
-from sql_compact.lowering.schedule import allocation, schedule
+from sql_compact.lowering.schedule import allocation, defer, schedule
 from sql_compact.lowering.torch_module import lower
 from sql_compact.precision import Precision
 from sql_compact.tensor.graph import Graph, Op, Operand, topological
@@ -47,6 +49,60 @@ def test_what_frees_memory_runs_early(bench):
     size = arrays[0].node.size * 8
     assert peak(late, outputs) >= 10 * size
     assert peak(early, outputs) < 3 * size
+
+
+def test_what_grows_waits_for_its_first_user(bench):
+    # Ten arrays made of rows first, and each used once, after them.
+    rows = [bench.input(f"r{n}", bench.i) for n in range(10)]
+    grown = [bench.map("add", r, bench.input("x", bench.j)) for r in rows]
+    total = bench.input("y", bench.i, bench.j)
+    for array in grown:
+        total = bench.map("add", total, array)
+    outputs = [total.node]
+    first = topological([array.node for array in grown])
+    late = list({node.index: node for node in (*first, *topological(outputs))}.values())
+    order = defer(late, outputs)
+    assert sorted(n.index for n in order) == sorted(n.index for n in late)
+    place = {node.index: i for i, node in enumerate(order)}
+    for array in grown:
+        users = [place[n.index] for n in order if array.node in [o.node for o in n.operands]]
+        assert min(users) == place[array.node.index] + 1
+    size = total.node.nbytes
+    assert peak(late, outputs) >= 10 * size
+    assert peak(order, outputs) <= 3 * size
+
+
+def test_a_chain_of_any_length_is_deferred(bench):
+    x = bench.input("x", bench.i)
+    chain = [x]
+    for _ in range(5000):
+        chain.append(bench.map("exp", chain[-1]))
+    # Nothing is freed: every element of the chain is read again at the end.
+    outputs = [bench.map("sqrt", y).node for y in reversed(chain)]
+    order = topological(outputs)
+    assert sorted(n.index for n in defer(order, outputs)) == sorted(n.index for n in order)
+
+
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_deferred_nodes_follow_their_operands(bench_of, data):
+    bench = bench_of()
+    axes = st.lists(st.sampled_from([bench.i, bench.j, bench.k]), unique=True)
+    arrays = [bench.input(f"x{n}", *data.draw(axes)) for n in range(3)]
+    for _ in range(data.draw(st.integers(1, 12))):
+        pair = st.sampled_from(arrays)
+        if data.draw(st.booleans()):
+            arrays.append(bench.map("add", data.draw(pair), data.draw(pair)))
+        else:
+            arrays.append(bench.map("exp", data.draw(pair)))
+    outputs = [data.draw(st.sampled_from(arrays)).node for _ in range(data.draw(st.integers(1, 3)))]
+    plan = schedule(outputs)
+    order = defer(plan, outputs)
+    assert sorted(n.index for n in order) == sorted(n.index for n in plan)
+    seen = set()
+    for node in order:
+        assert {o.node.index for o in node.operands} <= seen
+        seen.add(node.index)
 
 
 @pytest.mark.parametrize(

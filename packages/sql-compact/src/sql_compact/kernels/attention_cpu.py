@@ -22,11 +22,11 @@ _LOG2_E = 1 / math.log(2)
 
 
 def _blocks(q: torch.Tensor, causal: bool) -> Iterator[tuple[slice, slice, int]]:
-    """Groups of heads, rows of queries, and how many keys the rows see."""
+    """Groups of heads, rows of queries, and how many keys the rows see, most keys first."""
     heads, length = q.shape[0], q.shape[1]
     group = max(1, _BLOCK_ELEMENTS // (min(_ROWS, length) * length))
     for first in range(0, heads, group):
-        for start in range(0, length, _ROWS):
+        for start in reversed(range(0, length, _ROWS)):
             stop = min(start + _ROWS, length)
             keys = stop if causal else length
             yield slice(first, min(first + group, heads)), slice(start, stop), keys
@@ -176,20 +176,22 @@ def _flat_backward(
     mask = _flat_mask(kept)
     delta = (dy * y).sum(dim=-1).reshape(-1, length, 1)
     log2_total = lse.reshape(-1, length, 1) * _LOG2_E
-    dq, dk, dv = (torch.zeros_like(x) for x in (fq, fk, fv))
+    dq, dk, dv = (torch.empty_like(x) for x in (fq, fk, fv))
     block_scores = _Scores(fq, scale, causal)
     for group, rows, keys in _blocks(fq, causal):
         block_q, block_k, block_v = fq[group, rows], fk[group, :keys], fv[group, :keys]
         p = block_scores(block_q, block_k).sub_(log2_total[group, rows]).exp2_()
         block_dy = fdy[group, rows]
+        # The last queries see every key: what their products give is what the others add to.
+        beta = int(rows.stop < length)
         dp = torch.bmm(block_dy, block_v.transpose(1, 2))
         if mask is None:
-            dv[group, :keys].baddbmm_(p.transpose(1, 2), block_dy)
+            dv[group, :keys].baddbmm_(p.transpose(1, 2), block_dy, beta=beta)
         else:
             factor = mask[group, rows, :keys].to(p.dtype).mul_(keep_scale)
             dp.mul_(factor)
-            dv[group, :keys].baddbmm_(factor.mul_(p).transpose(1, 2), block_dy)
+            dv[group, :keys].baddbmm_(factor.mul_(p).transpose(1, 2), block_dy, beta=beta)
         ds = dp.sub_(delta[group, rows]).mul_(p).mul_(scale)
         dq[group, rows] = torch.bmm(ds, block_k)
-        dk[group, :keys].baddbmm_(ds.transpose(1, 2), block_q)
+        dk[group, :keys].baddbmm_(ds.transpose(1, 2), block_q, beta=beta)
     return dq, dk, dv

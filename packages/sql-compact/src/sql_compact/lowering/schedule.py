@@ -2,7 +2,8 @@
 
 A plan lists a step's weight gradients last, which would keep every activation and
 cotangent until the end. Greedy list scheduling runs a node as soon as running it frees
-more than it allocates, and otherwise follows the plan's order.
+more than it allocates, and otherwise follows the plan's order. Without a compiler, what
+allocates more than it frees is moved to its first user.
 """
 
 from __future__ import annotations
@@ -57,6 +58,36 @@ def schedule(outputs: Sequence[Node]) -> list[Node]:
             if waiting[user.index] == 0:
                 heapq.heappush(ready, user.index)
     return order
+
+
+def defer(order: Sequence[Node], outputs: Sequence[Node]) -> list[Node]:
+    """The same nodes, those that allocate more than they free just before their first user.
+
+    What runs call by call then finds an array's values still in cache, and arrays that grow
+    from small ones, as masks and broadcast factors do, are not kept while they wait.
+    """
+    last = {o.node.index: node.index for node in order for o in node.operands}
+    kept = {node.index for node in outputs}
+
+    def grows(node: Node) -> bool:
+        operands = {o.node.index: o.node for o in node.operands}
+        freed = (allocation(o) for i, o in operands.items() if last[i] == node.index)
+        return node.index not in kept and allocation(node) > sum(freed)
+
+    growing = {node.index for node in order if grows(node)}
+    deferred: dict[int, Node] = {}
+    for first in order:
+        if first.index in growing:
+            continue
+        waiting = [first]
+        while waiting:
+            node = waiting[-1]
+            needed = [o.node for o in node.operands if o.node.index not in deferred]
+            if needed:
+                waiting.extend(reversed(needed))
+            else:
+                deferred[waiting.pop().index] = node
+    return list(deferred.values())
 
 
 def _saving(

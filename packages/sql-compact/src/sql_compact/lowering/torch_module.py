@@ -22,7 +22,7 @@ from .attention import AttentionLowering
 from .contraction import Factor, matrix_product
 from .emitter import Emitter, Value
 from .in_place import reuse_memory
-from .schedule import schedule
+from .schedule import defer, schedule
 from .totals import Total, Totals, find_totals, total
 
 #: Functions that are Python operators, which take numbers beside tensors.
@@ -70,6 +70,8 @@ class _Lowering:
 
     def run(self, outputs: Sequence[Node]) -> LoweredProgram:
         order = schedule(outputs)
+        if self._e.device.type == "cpu":
+            order = defer(order, outputs)
         if self._e.device.type == "cuda":
             self._totals = find_totals(order, outputs)
         self._e.note_slices(order)
