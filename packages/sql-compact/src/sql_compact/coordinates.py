@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from .dates import nanoseconds
 from .domain import Domain, Explicit, Range, domain_of
 from .errors import DomainError, DTypeError
 from .tables import KeyColumn
@@ -95,21 +96,6 @@ def factorize(values: np.ndarray, where: str) -> tuple[np.ndarray, np.ndarray]:
             kind = type(value).__name__
             raise DTypeError(f"{where}: values of type {kind} have no SQL type{hint}")
     return codes.reshape(values.shape).astype(np.int64), distinct
-
-
-def nanoseconds(values: np.ndarray, where: str) -> np.ndarray:
-    """Dates or durations in nanoseconds, as SQL has them.
-
-    Raises:
-        DomainError: one does not fit.
-    """
-    kind = "timedelta64" if values.dtype.kind == "m" else "datetime64"
-    converted = values.astype(f"{kind}[ns]")
-    same = (converted.astype(values.dtype) == values) | np.isnat(values)
-    if not same.all():
-        what = "dates outside 1678 to 2262" if kind == "datetime64" else "durations over 292 years"
-        raise DomainError(f"{where}: {what} do not fit SQL's nanoseconds")
-    return converted
 
 
 def is_cftime(values: np.ndarray) -> bool:

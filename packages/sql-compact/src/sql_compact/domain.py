@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from .dates import nanoseconds
 from .dtypes import DType, dtype_of_numpy
 from .errors import DomainError
 
@@ -74,7 +75,8 @@ def domain_of(values: np.ndarray, where: str) -> Domain:
     Consecutive ascending integers become a :class:`Range`.
 
     Raises:
-        DomainError: a value is repeated or missing; ``where`` names the dimension.
+        DomainError: a value is repeated, missing, or a date that does not fit nanoseconds;
+            ``where`` names the dimension.
     """
     values = np.asarray(values)
     if values.ndim != 1:
@@ -84,7 +86,7 @@ def domain_of(values: np.ndarray, where: str) -> Domain:
     if values.dtype.kind in "mM" and np.isnat(values).any():
         raise DomainError(f"{where}: a coordinate value is NaT; drop or fill it before registering")
     if values.dtype.kind == "M":
-        values = values.astype("datetime64[ns]")
+        values = nanoseconds(values, where)
     dtype = dtype_of_numpy(values.dtype)
     if dtype is not None and dtype.is_integer and len(values):
         start = int(values[0])

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from .dates import nanoseconds
 from .errors import InvalidSQL
 
 #: Quoted text and comments, which are skipped, or a parameter.
@@ -77,9 +78,10 @@ def literal(value: Any, where: str) -> str:
 
     Raises:
         InvalidSQL: its type has no literal.
+        DomainError: a date does not fit nanoseconds.
     """
     if isinstance(value, np.datetime64):
-        return "NULL" if np.isnat(value) else f"TIMESTAMP '{value.astype('datetime64[ns]')}'"
+        return "NULL" if np.isnat(value) else f"TIMESTAMP '{nanoseconds(value, where)}'"
     if isinstance(value, np.generic):
         value = value.item()
     match value:

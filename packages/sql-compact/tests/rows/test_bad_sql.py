@@ -69,7 +69,7 @@ CASES = {
         InvalidSQL,
         "alias of its own",
     ),
-    "ambiguous": ("SELECT lat FROM air a, air b", InvalidSQL, "lat.*table before it.*column 8"),
+    "ambiguous": ("SELECT lat FROM air a, air b", InvalidSQL, "lat.*alias before it.*column 8"),
     "sample": ("SELECT * FROM air TABLESAMPLE BERNOULLI(10)", InvalidSQL, "condition.*column 19"),
     "negative limit": ("SELECT temp FROM air LIMIT -1", InvalidSQL, "LIMIT must be >= 0"),
     "limit of text": ("SELECT temp FROM air LIMIT 'a'", InvalidSQL, "LIMIT to be an integer"),

@@ -4,7 +4,7 @@ import datetime as dt
 
 import numpy as np
 import pytest
-from sql_compact import CompactContext, InvalidSQL
+from sql_compact import CompactContext, DomainError, InvalidSQL
 from sql_compact.parameters import bind_parameters
 
 VALUES = {
@@ -42,6 +42,15 @@ def test_text_comes_back_as_given(weather):
 def test_quotes_and_comments_hold_no_parameters():
     sql = """SELECT '$1', "$1", $1 -- $2\n /* $3 */"""
     assert bind_parameters(sql, [7]) == sql.replace(", $1 -", ", 7 -")
+
+
+@pytest.mark.parametrize(
+    "value", [np.datetime64("3000-01-01"), np.datetime64("1500-06-01T00:00", "us")]
+)
+@pytest.mark.parametrize("engine", ["compact", "rows"])
+def test_a_date_that_does_not_fit_is_no_parameter(weather, value, engine):
+    with pytest.raises(DomainError, match=r"parameter \$1: dates outside 1678 to 2262"):
+        weather.sql("SELECT $1 AS t FROM city", params=[value], engine=engine)
 
 
 @pytest.mark.parametrize(

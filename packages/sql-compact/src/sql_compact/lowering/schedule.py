@@ -9,7 +9,7 @@ allocates more than it frees is moved to its first user.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from ..tensor.graph import Node, Op, topological
 
@@ -37,27 +37,52 @@ def schedule(outputs: Sequence[Node]) -> list[Node]:
     for node in outputs:
         uses[node.index] += 1
 
-    def freed(node: Node) -> int:
-        operands = {o.node.index: o.node for o in node.operands}.values()
-        return sum(allocation(o) for o in operands if uses[o.index] == 1)
-
-    order: list[Node] = []
+    by_index = {node.index: node for node in nodes}
     ready = [node.index for node in nodes if waiting[node.index] == 0]
     heapq.heapify(ready)
-    by_index = {node.index: node for node in nodes}
+    # Ready nodes that free more than they allocate, by how much. That grows only when an operand
+    # is left to its last user.
+    savings: dict[int, int] = {}
+
+    def weigh(node: Node) -> None:
+        operands = {o.node.index: o.node for o in node.operands}.values()
+        freed = sum(allocation(o) for o in operands if uses[o.index] == 1)
+        if freed > allocation(node):
+            savings[node.index] = freed - allocation(node)
+
+    for index in ready:
+        weigh(by_index[index])
+    order: list[Node] = []
+    done: set[int] = set()
     while ready:
-        index = _saving(ready, by_index, freed)
-        if index is None:
-            index = heapq.heappop(ready)
+        index = _take(ready, savings)
         node = by_index[index]
         order.append(node)
-        for operand in {o.node.index for o in node.operands}:
-            uses[operand] -= 1
+        done.add(index)
         for user in users[index]:
             waiting[user.index] -= 1
             if waiting[user.index] == 0:
                 heapq.heappush(ready, user.index)
+                weigh(user)
+        for operand in {o.node.index for o in node.operands}:
+            uses[operand] -= 1
+            if uses[operand] == 1:
+                for user in users[operand]:
+                    if waiting[user.index] == 0 and user.index not in done:
+                        weigh(user)
     return order
+
+
+def _take(ready: list[int], savings: dict[int, int]) -> int:
+    """Take the node to run next from the heap: what saves most, else the plan's next."""
+    if not savings:
+        return heapq.heappop(ready)
+    most = max(savings.values())
+    best = next(index for index in ready if savings.get(index) == most)
+    del savings[best]
+    ready.remove(best)
+    heapq.heapify(ready)
+    return best
 
 
 def defer(order: Sequence[Node], outputs: Sequence[Node]) -> list[Node]:
@@ -88,19 +113,3 @@ def defer(order: Sequence[Node], outputs: Sequence[Node]) -> list[Node]:
             else:
                 deferred[waiting.pop().index] = node
     return list(deferred.values())
-
-
-def _saving(
-    ready: list[int], by_index: dict[int, Node], freed: Callable[[Node], int]
-) -> int | None:
-    """A ready node that frees more than it allocates, taken from the heap; None if none."""
-    best, gain = None, 0
-    for index in ready:
-        node = by_index[index]
-        saved = freed(node) - allocation(node)
-        if saved > gain:
-            best, gain = index, saved
-    if best is not None:
-        ready.remove(best)
-        heapq.heapify(ready)
-    return best

@@ -23,7 +23,7 @@ _NAMED = re.compile(
 #: What to do about some of them.
 _ADVICE = (
     (r"Schema contains duplicate", "Give each table an alias of its own: FROM w AS a, w AS b"),
-    (r"Ambiguous reference", "Write the table before it: w.val"),
+    (r"Ambiguous reference", "Write its table or alias before it, as in w.val"),
 )
 _NOISE = re.compile(
     r"DataFusion error: |\.?\nThis issue was likely caused by a bug in DataFusion's code\..*"

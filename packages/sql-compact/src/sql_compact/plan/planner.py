@@ -153,8 +153,9 @@ def _refuse_zones(plan: str, sql: str) -> None:
 
 def _not_handed_over(error: Exception) -> UnsupportedSQL:
     """DataFusion plans the query, but its plan has no form outside DataFusion."""
-    message = str(error).replace("DataFusion error: ", "").split("\n")[0]
-    return UnsupportedSQL("plan", f"DataFusion cannot hand it over: {message}")
+    message = str(error).replace("DataFusion error: ", "")
+    cause = message.split("caused by\n")[-1].split("\n")[0]
+    return UnsupportedSQL("plan", f"DataFusion cannot hand it over: {cause}")
 
 
 def _quoted(name: str) -> str:

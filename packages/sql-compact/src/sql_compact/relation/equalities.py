@@ -12,6 +12,7 @@ from collections.abc import Set
 import numpy as np
 import pyarrow as pa
 
+from ..dates import nanoseconds
 from ..domain import Domain, Range, positions
 from ..dtypes import DType
 from ..plan import nodes as n
@@ -141,9 +142,9 @@ def _equate_literal(
 def literal_value(literal: n.Literal) -> object:
     """A literal as numpy holds it: timestamps as datetime64, others as they are."""
     if pa.types.is_timestamp(literal.type):
-        return np.datetime64(literal.value, literal.type.unit).astype("datetime64[ns]")
+        return nanoseconds(np.datetime64(literal.value, literal.type.unit), "the query")
     if pa.types.is_date(literal.type):
-        return np.datetime64(literal.value, "D").astype("datetime64[ns]")
+        return nanoseconds(np.datetime64(literal.value, "D"), "the query")
     return literal.value
 
 
