@@ -1,7 +1,7 @@
 """Scalar expressions over a relation, with SQL's three-valued logic.
 
 Evaluation gives a column: its value, and where it is NULL. A comparison, function or
-operator of a NULL is NULL, except for the few functions in :data:`_SPECIAL` that SQL
+operator of a NULL is NULL, except for the few functions in :mod:`.special_forms` that SQL
 defines on NULL.
 """
 
@@ -21,7 +21,8 @@ from ..tensor.graph import scalar_value
 from ..tensor.labelled import Axis, Tensor, TensorBuilder
 from .domain_expressions import DomainExpressions, references
 from .equalities import EQUALITIES, literal_value
-from .model import Coded, Column, Coordinate, Relation, Values, nullable
+from .model import Coded, Column, Coordinate, Relation, Values, is_null
+from .special_forms import SPECIAL_FORMS
 
 #: Unsigned types that torch has little arithmetic for.
 _WIDE_UNSIGNED = (DType.UINT16, DType.UINT32, DType.UINT64)
@@ -34,7 +35,7 @@ class Expressions:
     """Evaluates scalar expressions."""
 
     def __init__(self, builder: TensorBuilder) -> None:
-        self._b = builder
+        self.builder = builder
         self._domains = DomainExpressions(builder)
 
     # --- columns ----------------------------------------------------------------------
@@ -48,43 +49,45 @@ class Expressions:
         if isinstance(column, Values):
             return column
         if isinstance(column, Coordinate):
-            return Values(self._domain_values(column.domain, self._b.iota(column.axis), column))
+            return Values(
+                self._domain_values(column.domain, self.builder.iota(column.axis), column)
+            )
         return Values(self._domain_values(column.domain, column.code, column), column.valid)
 
     def _domain_values(self, domain: Domain, code: Tensor, column: Coordinate | Coded) -> Tensor:
         if isinstance(domain, Range):
-            code = self._b.cast(code, domain.dtype)
+            code = self.builder.cast(code, domain.dtype)
             if domain.start == 0:
                 return code
-            return self._b.map("add", code, self._b.constant(domain.start, domain.dtype))
+            return self.builder.map("add", code, self.builder.constant(domain.start, domain.dtype))
         if domain.dtype is None:
             raise UnsupportedSQL(
                 "expression",
                 f"it computes with {_described(domain)} of several columns, or of an aggregate",
                 "Compare them with other coordinates or literals of the same type instead",
             )
-        return self._by_position(column, domain.array, domain.dtype)
+        return self.buildery_position(column, domain.array, domain.dtype)
 
     def _by_position(self, column: Coordinate | Coded, values: np.ndarray, dtype: DType) -> Tensor:
         """``values`` over the column's domain, as numbers over its rows."""
         if isinstance(column, Coordinate):
-            return Tensor(self._b.graph.data(values, dtype), (column.axis,))
+            return Tensor(self.builder.graph.data(values, dtype), (column.axis,))
         position = scalar_value(column.code.node)
         if position is not None:
-            return self._b.constant(values[int(position)].item(), dtype)
-        return self._b.lookup(self._b.graph.data(values, dtype), column.code)
+            return self.builder.constant(values[int(position)].item(), dtype)
+        return self.builder.lookup(self.builder.graph.data(values, dtype), column.code)
 
     def literal(self, literal: n.Literal) -> Column:
         dtype = dtype_of_arrow(literal.type)
         if literal.value is None:
-            value = self._b.constant(0, dtype or DType.FLOAT64)
-            return Values(value, self._b.constant(False, DType.BOOL))
+            value = self.builder.constant(0, dtype or DType.FLOAT64)
+            return Values(value, self.builder.constant(False, DType.BOOL))
         if dtype is None:
             if isinstance(literal.value, tuple):
                 raise UnsupportedSQL("INTERVAL", "arithmetic with intervals, of values")
             domain = domain_of(np.asarray([literal_value(literal)]), "literal")
-            return Coded(self._b.constant(0, DType.INT64), domain)
-        return Values(self._b.constant(literal.value, dtype))
+            return Coded(self.builder.constant(0, DType.INT64), domain)
+        return Values(self.builder.constant(literal.value, dtype))
 
     # --- evaluation -------------------------------------------------------------------
 
@@ -97,7 +100,7 @@ class Expressions:
         # ``a + b + c`` nests to the left: a loop from the innermost call outwards.
         calls: list[n.Call] = []
         inner = expression
-        while isinstance(inner, n.Call) and inner.name not in _SPECIAL and inner.arguments:
+        while isinstance(inner, n.Call) and inner.name not in SPECIAL_FORMS and inner.arguments:
             calls.append(inner)
             inner = inner.arguments[0]
         column = self._or_over_domain(inner, relation, lambda: self._evaluate(inner, relation))
@@ -153,13 +156,13 @@ class Expressions:
     def condition(self, expression: n.Expression, relation: Relation) -> Tensor | None:
         """Where the condition is true (not false, not NULL); None: everywhere."""
         result = self.value_of(self.evaluate(expression, relation))
-        mask = self._b.conjunction((result.value, result.valid))
+        mask = self.builder.conjunction((result.value, result.valid))
         if mask is not None and scalar_value(mask.node) is True:
             return None
         return mask
 
     def _call(self, call: n.Call, relation: Relation) -> Column:
-        special = _SPECIAL.get(call.name)
+        special = SPECIAL_FORMS.get(call.name)
         if special is not None:
             return special(self, call, relation)
         return self._applied(call, [self.evaluate(a, relation) for a in call.arguments])
@@ -173,22 +176,22 @@ class Expressions:
         function = scalar_function(call.name, len(arguments))
         operands = [self.value_of(a) for a in arguments]
         self._refuse_failing(function, operands)
-        valid = self._b.conjunction(o.valid for o in operands)
-        return Values(self._mapped(call.name, [o.value for o in operands]), valid)
+        valid = self.builder.conjunction(o.valid for o in operands)
+        return Values(self.mapped(call.name, [o.value for o in operands]), valid)
 
-    def _mapped(self, name: str, values: list[Tensor]) -> Tensor:
+    def mapped(self, name: str, values: list[Tensor]) -> Tensor:
         """A function of values; torch computes unsigned numbers as signed ones, which wrap."""
         types = [v.dtype for v in values]
         if not any(t in _WIDE_UNSIGNED for t in types) or any(t.is_float for t in types):
-            return self._b.map(name, *values)
-        result = self._b.map(name, *(self._b.cast(v, DType.INT64) for v in values))
+            return self.builder.map(name, *values)
+        result = self.builder.map(name, *(self.builder.cast(v, DType.INT64) for v in values))
         if not result.dtype.is_integer:
             if DType.UINT64 not in types:
                 return result
-            return self._b.map(name, *(self._b.cast(v, DType.FLOAT64) for v in values))
+            return self.builder.map(name, *(self.builder.cast(v, DType.FLOAT64) for v in values))
         if DType.UINT64 in types and name not in _WRAPPING:
             raise UnsupportedSQL(f"{name}()", "on unsigned numbers of 64 bits")
-        return self._b.cast(result, DType(np.result_type(*(t.numpy for t in types)).name))
+        return self.builder.cast(result, DType(np.result_type(*(t.numpy for t in types)).name))
 
     def _refuse_failing(self, function: ScalarFunction, operands: list[Values]) -> None:
         """A function that can fail must not run on rows that the query never reads.
@@ -208,22 +211,26 @@ class Expressions:
 
     def compare(self, name: str, left: Column, right: Column) -> Values:
         """A comparison; NULL where either side is."""
-        valid = self._b.conjunction((left.valid, right.valid))
+        valid = self.builder.conjunction((left.valid, right.valid))
         if not isinstance(left, Values) and not isinstance(right, Values):
             if name in ("equal", "not_equal") and left.domain == right.domain:
-                return Values(self._b.map(name, self.code_of(left), self.code_of(right)), valid)
+                return Values(
+                    self.builder.map(name, self.code_of(left), self.code_of(right)), valid
+                )
             if left.domain.dtype is None and right.domain.dtype is None:
-                return Values(self._b.map(name, *self._ranks(left, right)), valid)
+                return Values(self.builder.map(name, *self._ranks(left, right)), valid)
         a, b = self.value_of(left).value, self.value_of(right).value
         if a.dtype.is_float or b.dtype.is_float:
             wide = DType.FLOAT64 if DType.FLOAT64 in (a.dtype, b.dtype) else DType.FLOAT32
-            a, b = (self._b.map("total_order", self._b.cast(t, wide)) for t in (a, b))
+            a, b = (self.builder.map("total_order", self.builder.cast(t, wide)) for t in (a, b))
         elif any(t.dtype in _WIDE_UNSIGNED for t in (a, b)):
             # Torch does not order unsigned numbers: signed ones in the same order.
             low = np.iinfo(np.int64).min if DType.UINT64 in (a.dtype, b.dtype) else 0
-            shift = self._b.constant(low, DType.INT64)
-            a, b = (self._b.map("add", self._b.cast(t, DType.INT64), shift) for t in (a, b))
-        return Values(self._b.map(name, a, b), valid)
+            shift = self.builder.constant(low, DType.INT64)
+            a, b = (
+                self.builder.map("add", self.builder.cast(t, DType.INT64), shift) for t in (a, b)
+            )
+        return Values(self.builder.map(name, a, b), valid)
 
     def _ranks(self, *columns: Coordinate | Coded) -> Iterator[Tensor]:
         """Text or dates as positions among all values of the columns' domains, in order."""
@@ -232,24 +239,24 @@ class Expressions:
         rank = {value: i for i, value in enumerate(ordered)}
         for column, values in zip(columns, keys, strict=True):
             ranks = np.asarray([rank[value] for value in values], dtype=np.int64)
-            yield self._by_position(column, ranks, DType.INT64)
+            yield self.buildery_position(column, ranks, DType.INT64)
 
     def code_of(self, column: Coordinate | Coded) -> Tensor:
         """Positions of the column's values in its domain."""
-        return self._b.iota(column.axis) if isinstance(column, Coordinate) else column.code
+        return self.builder.iota(column.axis) if isinstance(column, Coordinate) else column.code
 
     def same(self, left: Column, right: Column) -> Tensor:
         """IS NOT DISTINCT FROM: true where both are NULL, or equal and neither NULL."""
         equal = self.compare("equal", left, right)
         if equal.valid is None:
             return equal.value
-        both = self._b.map("and", equal.value, equal.valid)
+        both = self.builder.map("and", equal.value, equal.valid)
         if left.valid is None or right.valid is None:
             return both
-        neither = self._b.map(
-            "and", self._b.map("not", left.valid), self._b.map("not", right.valid)
+        neither = self.builder.map(
+            "and", self.builder.map("not", left.valid), self.builder.map("not", right.valid)
         )
-        return self._b.map("or", both, neither)
+        return self.builder.map("or", both, neither)
 
     def _cast(self, column: Column, kind: pa.DataType) -> Column:
         dtype = dtype_of_arrow(kind)
@@ -270,7 +277,7 @@ class Expressions:
             raise UnsupportedSQL(
                 "CAST", f"casting {source.value} to {kind} can fail on rows the query never reads"
             )
-        return Values(self._b.cast(operand.value, dtype), operand.valid)
+        return Values(self.builder.cast(operand.value, dtype), operand.valid)
 
     def _case(
         self,
@@ -306,12 +313,12 @@ class Expressions:
         sides = []
         for column in (then, otherwise):
             if isinstance(column, Values):
-                if not _is_null(column):
+                if not is_null(column):
                     raise UnsupportedSQL("CASE", "numbers and text or dates in one column")
-                sides.append(Values(self._b.constant(0, DType.INT64), column.valid))
+                sides.append(Values(self.builder.constant(0, DType.INT64), column.valid))
                 continue
             found = positions(column.domain.values(), domain)
-            sides.append(Values(self._by_position(column, found, DType.INT64), column.valid))
+            sides.append(Values(self.buildery_position(column, found, DType.INT64), column.valid))
         chosen = self.choose(mask, *sides)
         return Coded(chosen.value, domain, chosen.valid)
 
@@ -320,158 +327,35 @@ class Expressions:
         a, b = then.value, otherwise.value
         if a.dtype is not b.dtype:
             # An untyped NULL takes the other branch's type.
-            if _is_null(then):
-                a = self._b.cast(a, b.dtype)
-            elif _is_null(otherwise):
-                b = self._b.cast(b, a.dtype)
+            if is_null(then):
+                a = self.builder.cast(a, b.dtype)
+            elif is_null(otherwise):
+                b = self.builder.cast(b, a.dtype)
             else:
                 wide = max((a.dtype, b.dtype), key=lambda d: (d.is_float, d.numpy.itemsize))
-                a, b = self._b.cast(a, wide), self._b.cast(b, wide)
-        if _is_null(otherwise):
-            return Values(a, self._b.conjunction((mask, then.valid)))
-        if _is_null(then):
-            return Values(b, self._b.conjunction((self._b.map("not", mask), otherwise.valid)))
+                a, b = self.builder.cast(a, wide), self.builder.cast(b, wide)
+        if is_null(otherwise):
+            return Values(a, self.builder.conjunction((mask, then.valid)))
+        if is_null(then):
+            return Values(
+                b, self.builder.conjunction((self.builder.map("not", mask), otherwise.valid))
+            )
         valid = None
         if then.valid is not None and otherwise.valid is not None:
-            valid = self._b.map("where", mask, then.valid, otherwise.valid)
+            valid = self.builder.map("where", mask, then.valid, otherwise.valid)
         elif otherwise.valid is not None:
-            valid = self._b.map("or", mask, otherwise.valid)
+            valid = self.builder.map("or", mask, otherwise.valid)
         elif then.valid is not None:
-            valid = self._b.map("or", self._b.map("not", mask), then.valid)
-        return Values(self._b.map("where", mask, a, b), self._b.known_mask(valid))
-
-    # --- functions SQL defines on NULL, and those with meaning beyond their values ------
-
-    def _and(self, call: n.Call, relation: Relation) -> Values:
-        return self._logic(call, relation, "and")
-
-    def _or(self, call: n.Call, relation: Relation) -> Values:
-        return self._logic(call, relation, "or")
-
-    def _logic(self, call: n.Call, relation: Relation, name: str) -> Values:
-        """Kleene logic: an unknown operand decides nothing."""
-        operands = [self.value_of(self.evaluate(a, relation)) for a in call.arguments]
-        result = operands[0]
-        for other in operands[1:]:
-            result = self._kleene(name, result, other)
-        return result
-
-    def _kleene(self, name: str, a: Values, b: Values) -> Values:
-        m = self._b.map
-        if a.valid is None and b.valid is None:
-            return Values(m(name, a.value, b.value))
-        known = []
-        decided = []
-        for operand in (a, b):
-            valid = operand.valid or self._b.constant(True, DType.BOOL)
-            if name == "and":
-                known.append(m("or", operand.value, m("not", valid)))
-                decided.append(m("and", valid, m("not", operand.value)))
-            else:
-                known.append(m("and", operand.value, valid))
-                decided.append(m("and", valid, operand.value))
-        both = self._b.conjunction((a.valid, b.valid))
-        assert both is not None
-        valid = m("or", both, m("or", *decided))
-        return Values(m(name, *known), valid)
-
-    def _not(self, call: n.Call, relation: Relation) -> Values:
-        operand = self.value_of(self.evaluate(call.arguments[0], relation))
-        return Values(self._b.map("not", operand.value), operand.valid)
-
-    def _is_null_call(self, call: n.Call, relation: Relation) -> Values:
-        valid = self.evaluate(call.arguments[0], relation).valid
-        if valid is None:
-            return Values(self._b.constant(False, DType.BOOL))
-        return Values(self._b.map("not", valid))
-
-    def _is_not_null(self, call: n.Call, relation: Relation) -> Values:
-        valid = self.evaluate(call.arguments[0], relation).valid
-        return Values(valid or self._b.constant(True, DType.BOOL))
-
-    def _same(self, call: n.Call, relation: Relation) -> Values:
-        left, right = (self.evaluate(a, relation) for a in call.arguments)
-        return Values(self.same(left, right))
-
-    def _distinct(self, call: n.Call, relation: Relation) -> Values:
-        return Values(self._b.map("not", self._same(call, relation).value))
-
-    def _truth(self, call: n.Call, relation: Relation) -> Values:
-        """IS [NOT] TRUE / FALSE: never NULL."""
-        operand = self.value_of(self.evaluate(call.arguments[0], relation))
-        value = operand.value
-        if call.name.endswith("false"):
-            value = self._b.map("not", value)
-        result = self._b.conjunction((value, operand.valid))
-        assert result is not None
-        return Values(self._b.map("not", result) if "not" in call.name else result)
-
-    def _coalesce(self, call: n.Call, relation: Relation) -> Column:
-        operands = [self.evaluate(a, relation) for a in call.arguments]
-        if operands[0].valid is None:
-            return operands[0]
-        result = operands[-1]
-        for operand in reversed(operands[:-1]):
-            mask = operand.valid or self._b.constant(True, DType.BOOL)
-            if scalar_value(mask.node) is not False:
-                result = self.choose_column(mask, nullable(self._b, operand, None), result)
-        return result
-
-    def _extreme(self, call: n.Call, relation: Relation) -> Column:
-        """GREATEST and LEAST leave NULLs out."""
-        operands = [self.value_of(self.evaluate(a, relation)) for a in call.arguments]
-        known = [o for o in operands if not _is_null(o)] or operands[:1]
-        result = known[0]
-        for other in known[1:]:
-            value = self._mapped(call.name, [result.value, other.value])
-            if result.valid is None and other.valid is None:
-                result = Values(value)
-                continue
-            if other.valid is not None:
-                value = self._b.where(other.valid, value, self._b.cast(result.value, value.dtype))
-            if result.valid is not None:
-                value = self._b.where(result.valid, value, self._b.cast(other.value, value.dtype))
-            valid = None
-            if result.valid is not None and other.valid is not None:
-                valid = self._b.map("or", result.valid, other.valid)
-            result = Values(value, valid)
-        return result
-
-    def _nullif(self, call: n.Call, relation: Relation) -> Column:
-        left, right = (self.evaluate(a, relation) for a in call.arguments)
-        equal = self.compare("equal", left, right)
-        hit = self._b.conjunction((equal.value, equal.valid))
-        assert hit is not None
-        return nullable(self._b, left, self._b.conjunction((left.valid, self._b.map("not", hit))))
-
-    def _stop_gradient(self, call: n.Call, relation: Relation) -> Column:
-        return self.evaluate(call.arguments[0], relation)
+            valid = self.builder.map("or", self.builder.map("not", mask), then.valid)
+        return Values(self.builder.map("where", mask, a, b), self.builder.known_mask(valid))
 
     def _difference(self, call: n.Call, left: Values, right: Values) -> Column:
         """``x - stop_gradient(x)`` is the zero of the stop-gradient identity."""
         stopped = call.arguments[1]
         if isinstance(stopped, n.Call) and stopped.name == "ddx_stop_gradient" and left == right:
-            return Values(self._b.tangent_zero(left.value.dtype), left.valid)
-        valid = self._b.conjunction((left.valid, right.valid))
-        return Values(self._mapped("subtract", [left.value, right.value]), valid)
-
-    def _power(self, call: n.Call, relation: Relation) -> Column:
-        """A square is a product: the same value, cheaper, and known to the contraction rules."""
-        base, exponent = (self.value_of(self.evaluate(a, relation)) for a in call.arguments)
-        valid = self._b.conjunction((base.valid, exponent.valid))
-        if base.value.dtype.is_float and scalar_value(exponent.value.node) == 2:
-            return Values(self._b.map("multiply", base.value, base.value), valid)
-        if base.value.dtype.is_integer and exponent.value.dtype.is_integer:
-            raise UnsupportedSQL("POWER", "an integer power can fail", "Cast to DOUBLE")
-        return Values(self._b.map("power", base.value, exponent.value), valid)
-
-    def _dropout(self, call: n.Call, relation: Relation) -> Column:
-        """A mask of a dropout probability that is literally 0 is all ones."""
-        operands = [self.value_of(self.evaluate(a, relation)) for a in call.arguments]
-        valid = self._b.conjunction(o.valid for o in operands)
-        if scalar_value(operands[0].value.node) == 0:
-            return Values(self._b.constant(1.0, DType.FLOAT64), valid)
-        return Values(self._b.map(call.name, *(o.value for o in operands)), valid)
+            return Values(self.builder.tangent_zero(left.value.dtype), left.valid)
+        valid = self.builder.conjunction((left.valid, right.valid))
+        return Values(self.mapped("subtract", [left.value, right.value]), valid)
 
 
 def _described(domain: Domain) -> str:
@@ -480,34 +364,6 @@ def _described(domain: Domain) -> str:
 
 def _is_number(column: Column) -> bool:
     return isinstance(column, Values) or column.domain.dtype is not None
-
-
-def _is_null(values: Values) -> bool:
-    return values.valid is not None and scalar_value(values.valid.node) is False
-
-
-_SPECIAL: dict[str, Callable[[Expressions, n.Call, Relation], Column]] = {
-    "and": Expressions._and,
-    "or": Expressions._or,
-    "not": Expressions._not,
-    "is_null": Expressions._is_null_call,
-    "is_not_null": Expressions._is_not_null,
-    "is_unknown": Expressions._is_null_call,
-    "is_not_unknown": Expressions._is_not_null,
-    "is_not_distinct_from": Expressions._same,
-    "is_distinct_from": Expressions._distinct,
-    "is_true": Expressions._truth,
-    "is_false": Expressions._truth,
-    "is_not_true": Expressions._truth,
-    "is_not_false": Expressions._truth,
-    "coalesce": Expressions._coalesce,
-    "nullif": Expressions._nullif,
-    "greatest": Expressions._extreme,
-    "least": Expressions._extreme,
-    "ddx_stop_gradient": Expressions._stop_gradient,
-    "power": Expressions._power,
-    **{f"dropout_keep_{count}": Expressions._dropout for count in range(1, 5)},
-}
 
 
 def only_axis(expression: n.Expression, relation: Relation) -> Axis | None:

@@ -15,6 +15,7 @@ import numpy as np
 from ..domain import Domain, Range, domain_of
 from ..dtypes import DType
 from ..ordering import Step
+from ..tensor.graph import scalar_value
 from ..tensor.labelled import Axis, Tensor, TensorBuilder
 
 
@@ -169,6 +170,11 @@ def nullable(builder: TensorBuilder, column: Column, valid: Tensor | None) -> Co
         return Values(column.value, valid)
     code = builder.iota(column.axis) if isinstance(column, Coordinate) else column.code
     return Coded(code, column.domain, valid)
+
+
+def is_null(values: Values) -> bool:
+    """Whether the column is known to be NULL everywhere."""
+    return values.valid is not None and scalar_value(values.valid.node) is False
 
 
 def fresh(builder: TensorBuilder, relation: Relation) -> Relation:
