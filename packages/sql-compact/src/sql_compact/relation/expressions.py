@@ -66,7 +66,7 @@ class Expressions:
                 f"it computes with {_described(domain)} of several columns, or of an aggregate",
                 "Compare them with other coordinates or literals of the same type instead",
             )
-        return self.buildery_position(column, domain.array, domain.dtype)
+        return self._by_position(column, domain.array, domain.dtype)
 
     def _by_position(self, column: Coordinate | Coded, values: np.ndarray, dtype: DType) -> Tensor:
         """``values`` over the column's domain, as numbers over its rows."""
@@ -239,7 +239,7 @@ class Expressions:
         rank = {value: i for i, value in enumerate(ordered)}
         for column, values in zip(columns, keys, strict=True):
             ranks = np.asarray([rank[value] for value in values], dtype=np.int64)
-            yield self.buildery_position(column, ranks, DType.INT64)
+            yield self._by_position(column, ranks, DType.INT64)
 
     def code_of(self, column: Coordinate | Coded) -> Tensor:
         """Positions of the column's values in its domain."""
@@ -318,7 +318,7 @@ class Expressions:
                 sides.append(Values(self.builder.constant(0, DType.INT64), column.valid))
                 continue
             found = positions(column.domain.values(), domain)
-            sides.append(Values(self.buildery_position(column, found, DType.INT64), column.valid))
+            sides.append(Values(self._by_position(column, found, DType.INT64), column.valid))
         chosen = self.choose(mask, *sides)
         return Coded(chosen.value, domain, chosen.valid)
 
